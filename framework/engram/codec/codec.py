@@ -1,0 +1,178 @@
+"""The codec: between an app's types and bytes, with versions on everything and upcasting on every read."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pydantic_core
+from pydantic import TypeAdapter, ValidationError
+
+from engram.codec.record import BatchHeader, CommandsHeader, Epoch, Kind, MessagesHeader, Record
+from engram.errors import Corrupt
+from engram.model.app import App, result_of
+from engram.model.command import Command
+from engram.model.entity import Entity
+from engram.model.event import Event
+from engram.model.query import Query
+
+
+class Commands(NamedTuple):
+    """A decoded `COMMANDS` record."""
+
+    header: CommandsHeader
+    commands: list[Command[Any, Any]]
+
+
+class Messages(NamedTuple):
+    """A decoded `MESSAGES` record."""
+
+    header: MessagesHeader
+    commands: list[Command[Any, Any]]
+
+
+class Codec:
+    """Encodes and decodes what an app declares. Pure; one instance serves a whole process.
+
+    Decoding raises `Corrupt` for an unknown name, for a version newer than the app's, and for bytes that do
+    not fit the type. Old versions are brought up by the app's upcasters first.
+    """
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self._entities = {name: _Type(app, cls) for name, cls in app.entities.items()}
+        self._commands = {name: _Type(app, cls) for name, cls in app.commands.items()}
+        self._queries = {name: _Type(app, cls) for name, cls in app.queries.items()}
+        self._events = {name: _Type(app, cls) for name, cls in app.events.items()}
+        # Exact (name, version) pairs that need no upcasting: a whole line of bodies in one parse.
+        self._lines: dict[tuple[str, int], Callable[[bytes], list[Command[Any, Any]]]] = {
+            (name, t.version): TypeAdapter(list[t.cls]).validator.validate_json  # type: ignore[name-defined]  # a type at run time
+            for name, t in self._commands.items()
+        }
+        asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
+        self._results = {cls: TypeAdapter(result_of(cls)) for cls in asked}
+
+    # State
+
+    def encode_entity(self, entity: Entity) -> bytes:
+        """The entity's state as a JSON object, its key included."""
+        return self._entities[entity.__engram__.name or ""].encode(entity)
+
+    def decode_entity(self, name: str, version: int, state: bytes) -> Entity:
+        return self._type("entity", self._entities, name).decode(version, state)  # type: ignore[no-any-return]
+
+    # Boundaries
+
+    def encode_body(self, boundary: Command[Any, Any] | Query[Any, Any] | Event) -> bytes:
+        """The fields of a command, query or event as a JSON object."""
+        return boundary.__pydantic_serializer__.to_json(boundary)
+
+    def decode_command(self, name: str, version: int, body: bytes) -> Command[Any, Any]:
+        return self._type("command", self._commands, name).decode(version, body)  # type: ignore[no-any-return]
+
+    def decode_query(self, name: str, version: int, body: bytes) -> Query[Any, Any]:
+        return self._type("query", self._queries, name).decode(version, body)  # type: ignore[no-any-return]
+
+    def decode_event(self, name: str, version: int, body: bytes) -> Event:
+        return self._type("event", self._events, name).decode(version, body)  # type: ignore[no-any-return]
+
+    def result_encoder(self, cls: type[Any]) -> Callable[[Any], bytes]:
+        """From a reply or answer of this command or query type to JSON. It raises pydantic's error when a
+        value is not of the declared type."""
+        return partial(self._results[cls].serializer.to_json, warnings="error")
+
+    def decode_result(self, cls: type[Any], data: bytes) -> Any:
+        return self._results[cls].validate_json(data)
+
+    # Records
+
+    def decode_record(self, record: Record) -> Commands | Messages | Epoch:
+        """The content of a record; `Corrupt` says the partition and offset."""
+        try:
+            if record.kind is Kind.EPOCH:
+                return Epoch.model_validate_json(record.payload)
+            head, *lines = record.payload.split(b"\n")
+            if record.kind is Kind.COMMANDS:
+                header = CommandsHeader.model_validate_json(head)
+                return Commands(header, self._bodies(header, lines))
+            messages = MessagesHeader.model_validate_json(head)
+            return Messages(messages, self._bodies(messages, lines))
+        except (Corrupt, ValidationError, ValueError, IndexError) as problem:
+            where = f"Record {record.offset} of partition {record.partition}"
+            raise Corrupt(f"{where} cannot be decoded: {_short(problem)}") from problem
+
+    def _bodies(self, header: BatchHeader, lines: list[bytes]) -> list[Command[Any, Any]]:
+        if len(lines) != len(header.types) or len(header.keys) != len(header.which):
+            raise Corrupt(f"{len(lines)} lines of bodies for {len(header.types)} types")
+        groups = [self._line(name, version, line) for (name, version), line in zip(header.types, lines, strict=True)]
+        if sum(map(len, groups)) != len(header.which):
+            raise Corrupt(f"{sum(map(len, groups))} bodies for {len(header.which)} commands")
+        if len(groups) == 1:
+            return groups[0]
+        take: list[Callable[[], Command[Any, Any]]] = [iter(group).__next__ for group in groups]
+        try:
+            return [take[number]() for number in header.which]
+        except StopIteration:
+            raise Corrupt("more commands of a type than bodies in its line") from None
+
+    def _line(self, name: str, version: int, line: bytes) -> list[Command[Any, Any]]:
+        decode = self._lines.get((name, version))
+        if decode is not None:
+            return decode(line)
+        kind = self._type("command", self._commands, name)
+        return [kind.upcast(version, body) for body in pydantic_core.from_json(line)]
+
+    def _type(self, what: str, types: dict[str, _Type], name: str) -> _Type:
+        try:
+            return types[name]
+        except KeyError:
+            known = ", ".join(sorted(types)) or "none"
+            raise Corrupt(f"app {self.app.name} has no {what} named {name!r} (it has: {known})") from None
+
+
+class _Type:
+    """One named, versioned type."""
+
+    def __init__(self, app: App, cls: type[Any]) -> None:
+        self.cls = cls
+        self.version: int = cls.__engram__.version
+        self._app = app
+        adapter = TypeAdapter(cls)
+        # Refusing a value of the wrong type here is better than a snapshot that cannot be read back.
+        self.encode = partial(adapter.serializer.to_json, warnings="error")
+        self._validate = adapter.validator.validate_json
+
+    def decode(self, version: int, data: bytes) -> Any:
+        if version == self.version:
+            try:
+                return self._validate(data)
+            except ValidationError as problem:
+                raise Corrupt(f"{self.cls.__name__} version {version}: {_short(problem)}") from problem
+        return self.upcast(version, pydantic_core.from_json(data))
+
+    def upcast(self, version: int, old: Any) -> Any:
+        name = self.cls.__name__
+        if version > self.version:
+            raise Corrupt(
+                f"{name} is at version {version} there, but this app knows only up to {self.version}: "
+                "run the newer code"
+            )
+        try:
+            new = self._app.upcast(self.cls, version, old)
+        except Exception as problem:
+            raise Corrupt(f"the upcasters of {name} from version {version} failed: {problem!r}") from problem
+        return self.decode(self.version, json.dumps(new).encode())
+
+
+def _short(problem: Exception) -> str:
+    if isinstance(problem, ValidationError):
+        first: Iterable[Any] = problem.errors(include_url=False)[:3]
+        return "; ".join(_lines(first))
+    return str(problem)
+
+
+def _lines(errors: Iterable[Any]) -> Iterator[str]:
+    for error in errors:
+        yield f"{'.'.join(map(str, error['loc'])) or 'value'}: {error['msg']}"

@@ -1,0 +1,95 @@
+"""What an image remembers of commands it has handled, so that the same command again changes nothing.
+
+Two memories. A client's **session** sends one command at a time, with growing sequence numbers: one watermark
+and one outcome per session are enough. An **idempotency key** names one command for itself: keys and outcomes
+are kept in a window. Both are bounded, and what falls out is decided by the log alone: see `Window`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from engram.errors import Rejected
+from engram.image.outcome import Outcome, rejection
+
+STALE = rejection(
+    Rejected("already_handled", "This command was handled before, and its reply is no longer kept.")
+)
+REUSED = rejection(
+    Rejected("idempotency_key_reused", "This idempotency key was used before for a different command.")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much a partition remembers. Outside it a repeated command is handled as a new one.
+
+    `sessions`: at least this many of the most recently active sessions (twice as many before the idle half
+    is forgotten). `idempotency_keys`: exactly the latest so many. Part of the state: the same on every owner.
+    """
+
+    sessions: int = 65_536
+    idempotency_keys: int = 65_536
+
+
+class Seen:
+    """The latest command of a session: its sequence number, its outcome, and the offset of its record."""
+
+    __slots__ = ("offset", "outcome", "sequence")
+
+    def __init__(self, sequence: int, outcome: Outcome, offset: int) -> None:
+        self.sequence = sequence
+        self.outcome = outcome
+        self.offset = offset
+
+
+class Dedupe:
+    """The memory of one image."""
+
+    __slots__ = ("keys", "sessions", "window")
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.sessions: dict[str, Seen] = {}
+        self.keys: dict[str, tuple[str, Outcome]] = {}
+
+    def open_session(self, session: str) -> Seen:
+        """A session that was not known, before its first command."""
+        if len(self.sessions) >= 2 * self.window.sessions:
+            self._forget_idle_sessions()
+        self.sessions[session] = seen = Seen(-1, STALE, -1)
+        return seen
+
+    def recall(self, session: str, sequence: int) -> Outcome:
+        """The outcome of a command that was handled; `STALE` if it is no longer kept."""
+        seen = self.sessions[session]
+        return seen.outcome if sequence == seen.sequence else STALE
+
+    def handled(self, session: str, sequence: int) -> bool:
+        """Whether this command was handled, as far as is remembered."""
+        seen = self.sessions.get(session)
+        return seen is not None and sequence <= seen.sequence
+
+    def recall_key(self, key: str, fingerprint: str) -> Outcome | None:
+        """The outcome of the command with this idempotency key, `REUSED` if that was another command."""
+        kept = self.keys.get(key)
+        if kept is None:
+            return None
+        return kept[1] if kept[0] == fingerprint else REUSED
+
+    def remember_key(self, key: str, fingerprint: str, outcome: Outcome) -> None:
+        if len(self.keys) >= self.window.idempotency_keys:
+            del self.keys[next(iter(self.keys))]
+        self.keys[key] = fingerprint, outcome
+
+    def _forget_idle_sessions(self) -> None:
+        # By the offset of the last use, then by name: the same sessions on every owner and replay.
+        idle = sorted(self.sessions, key=lambda s: (self.sessions[s].offset, s))
+        for session in idle[: len(idle) - self.window.sessions]:
+            del self.sessions[session]
+
+
+def fingerprint(name: str, key: str, body: bytes) -> str:
+    """Tells two commands with the same idempotency key apart."""
+    return blake2b(b"\0".join([name.encode(), key.encode(), body]), digest_size=8).hexdigest()

@@ -1,0 +1,346 @@
+"""The memory image of one partition: all its entities, and what recovery needs.
+
+Pure: no I/O, no clock, no threads. The same records, in order, give the same image, live or replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter, is_
+from typing import Any, NamedTuple
+
+from engram.codec.codec import Codec, Commands, Messages
+from engram.codec.record import Epoch, Message, Origin, Record
+from engram.errors import Corrupt, Misuse, Rejected
+from engram.image.contents import EntityRow, KeyRow, Memory, OriginRow, QuarantineRow, SessionRow, digest_of
+from engram.image.dedupe import Dedupe, Seen, Window, fingerprint
+from engram.image.freeze import Freeze
+from engram.image.outcome import DONE, Outcome, Verdict, quarantine, rejection
+from engram.image.undo import UndoLog, adopt, field_shapes
+from engram.model.app import entity_of
+from engram.model.command import Command
+from engram.model.context import Context
+from engram.model.entity import Entity
+from engram.model.event import Event
+from engram.model.query import Query
+from engram.model.shape import Shape
+
+# How many quarantined commands an image lists; the count goes on beyond it.
+QUARANTINE_LISTED = 1000
+_REPLY = Verdict.REPLY
+
+
+class Emitted(NamedTuple):
+    """An event on its way out: `(offset, index, number)` says which command emitted it, and makes it unique."""
+
+    offset: int
+    index: int
+    number: int
+    event: Event
+
+
+class Handled(NamedTuple):
+    """What handling a record came to. `writer` waits for the outcomes, if anybody does. `failures` has the
+    exceptions behind the quarantined outcomes, by index."""
+
+    writer: str
+    outcomes: list[Outcome]
+    messages: list[Message]
+    events: list[Emitted]
+    failures: dict[int, Exception]
+
+
+class Image:
+    """One partition's entities in memory. `offset` is that of the next record to handle."""
+
+    def __init__(self, partition: int, codec: Codec, *, window: Window | None = None) -> None:
+        self.partition = partition
+        self.codec = codec
+        self.app = codec.app
+        self.offset = 0
+        self.epoch = -1
+        self.app_version = 0
+        self.time = 0
+        self.entities: dict[str, dict[str, Entity]] = {name: {} for name in self.app.entities}
+        self.dedupe = Dedupe(window or Window())
+        self.origins: dict[int, Origin] = {}
+        self.quarantine: list[QuarantineRow] = []
+        self.quarantined = 0
+        self.handled = 0
+        self.last_index = 0  # of the last record that was handled
+        self.freeze: Freeze | None = None
+        self._undo = UndoLog()
+        self._context = Context(partition, self._check_effect)
+        self._homes = {cls: _Home(cls, self.entities[name]) for name, cls in self.app.entities.items()}
+        self._plans: dict[type[Any], _Plan] = {
+            cls: _Plan(self._homes[entity_of(cls)], codec.result_encoder(cls)) for cls in self.app.commands.values()
+        }
+
+    # Handling
+
+    def handle(self, record: Record) -> Handled:
+        """Handles the next record of the partition.
+
+        Raises `Corrupt` before anything is touched when the record cannot be decoded or is not the next one.
+        """
+        if record.partition != self.partition or record.offset != self.offset:
+            raise Corrupt(
+                f"Partition {self.partition} expected record {self.offset} next and was given record "
+                f"{record.offset} of partition {record.partition}: records are missing from the log."
+            )
+        content = self.codec.decode_record(record)
+        handled = Handled(content.header.writer if isinstance(content, Commands) else "", [], [], [], {})
+        if isinstance(content, Epoch):
+            self.epoch = record.offset
+            self.app_version = content.app_version
+        else:
+            self.time = max(self.time, record.time)
+            self._context._enter_record(record.offset, self.time)
+            if isinstance(content, Commands):
+                self._handle_commands(record.offset, content, handled)
+            else:
+                self._handle_messages(record.offset, content, handled)
+        self.last_index = max(len(content.commands) - 1, 0) if not isinstance(content, Epoch) else 0
+        self.offset += 1
+        return handled
+
+    def _handle_commands(self, offset: int, batch: Commands, handled: Handled) -> None:
+        header = batch.header
+        names = header.sessions
+        idempotency = header.idempotency
+        sessions = self.dedupe.sessions
+        open_session = self.dedupe.open_session
+        run = self._run
+        keep = handled.outcomes.append
+        columns = zip(batch.commands, header.keys, header.session, header.sequence, strict=True)
+        for index, (command, key, number, sequence) in enumerate(columns):
+            seen = sessions.get(names[number]) or open_session(names[number])
+            if sequence <= seen.sequence:
+                keep(self.dedupe.recall(names[number], sequence))
+                continue
+            if index in idempotency:
+                outcome = self._run_keyed(idempotency[index], index, command, key, handled)
+            else:
+                outcome = run(index, command, key, handled)
+            seen.sequence = sequence
+            seen.outcome = outcome
+            seen.offset = offset
+            keep(outcome)
+
+    def _handle_messages(self, offset: int, batch: Messages, handled: Handled) -> None:
+        header = batch.header
+        seen = self.origins.get(header.origin_partition, Origin(-1, 0, 0))
+        for index, (command, key, origin) in enumerate(zip(batch.commands, header.keys, header.origins, strict=True)):
+            if origin > seen:
+                self._run(index, command, key, handled)
+                self.origins[header.origin_partition] = seen = origin
+
+    def _run_keyed(
+        self, idempotency_key: str, index: int, command: Command[Any, Any], key: str, handled: Handled
+    ) -> Outcome:
+        mark = fingerprint(command.__engram__.name or "", key, self.codec.encode_body(command))
+        outcome = self.dedupe.recall_key(idempotency_key, mark)
+        if outcome is None:
+            outcome = self._run(index, command, key, handled)
+            self.dedupe.remember_key(idempotency_key, mark, outcome)
+        return outcome
+
+    def _run(self, index: int, command: Command[Any, Any], key: str, handled: Handled) -> Outcome:
+        """Runs one handler, all or nothing."""
+        plan = self._plans[type(command)]
+        home = plan.home
+        entity = home.entities.get(key)
+        new = entity is None
+        if entity is None:
+            entity = home.fresh(key, self._undo)
+        elif self.freeze is not None:
+            self.freeze.before_change(home.name, key)
+        before = home.capture(entity)
+        context = self._context
+        context._enter_command(index)
+        self.handled += 1
+        try:
+            reply = command.handle(entity, context)
+            # A reply is encoded at once: it may be part of the state, and change with it.
+            outcome = DONE if reply is None and plan.replies_none else Outcome(_REPLY, plan.encode_reply(reply))
+            home.settle(entity, before, self._undo)
+            if entity.key != key:
+                raise Misuse(f"{type(command).__name__} changed its entity's key; a key is for ever.")
+        except Exception as problem:  # noqa: BLE001 - whatever a handler raises must leave no trace
+            self._undo.roll_back()
+            home.restore(entity, before)
+            context._take_effects()
+            return self._refuse(index, command, key, problem, handled)
+        if new:
+            home.entities[key] = entity
+        if context._sends or context._events:
+            self._collect(index, handled)
+        return outcome
+
+    def _refuse(
+        self, index: int, command: Command[Any, Any], key: str, problem: Exception, handled: Handled
+    ) -> Outcome:
+        if isinstance(problem, Rejected):
+            return rejection(problem)
+        handled.failures[index] = problem
+        self.quarantined += 1
+        if len(self.quarantine) < QUARANTINE_LISTED:
+            name = command.__engram__.name or ""
+            error = f"{type(problem).__name__}: {problem}"[:500]
+            self.quarantine.append(QuarantineRow(self.offset, index, name, key, error))
+        return quarantine(problem)
+
+    def _collect(self, index: int, handled: Handled) -> None:
+        sends, events = self._context._take_effects()
+        for number, (key, command) in enumerate(sends):
+            name, version = command.__engram__.name or "", command.__engram__.version
+            body = self.codec.encode_body(command)
+            handled.messages.append(Message(name, version, key, body, Origin(self.offset, index, number)))
+        for number, event in enumerate(events):
+            handled.events.append(Emitted(self.offset, index, number, event))
+
+    def _check_effect(self, effect: Any) -> None:
+        kind = "event" if isinstance(effect, Event) else "command"
+        known: dict[str, type[Any]] = self.app.events if kind == "event" else self.app.commands
+        name = getattr(effect, "__engram__", None) and effect.__engram__.name
+        if known.get(name) is not type(effect):
+            raise Misuse(f"{type(effect).__name__} is no {kind} of app {self.app.name}: list it in App({kind}s=[...])")
+
+    # Reading
+
+    def ask(self, query: Query[Any, Any], key: str) -> bytes:
+        """The answer as JSON, from live state. A query that changes the state is undone and refused."""
+        home = self._homes[entity_of(type(query))]
+        kept = home.entities.get(key)
+        entity = home.fresh(key, self._undo) if kept is None else kept
+        before = home.capture(entity)
+        try:
+            answer = self.codec.result_encoder(type(query))(query.answer(entity))
+            changed = bool(self._undo) or not all(map(is_, home.capture(entity), before))
+        finally:
+            self._undo.roll_back()
+            home.restore(entity, before)
+        if changed:
+            raise Misuse(f"Query {type(query).__name__} changed its entity; queries only read. Make it a command.")
+        return answer
+
+    def recall(self, session: str, sequence: int) -> Outcome | None:
+        """The outcome of a command that was handled, from memory; None if it was not handled yet."""
+        return self.dedupe.recall(session, sequence) if self.dedupe.handled(session, sequence) else None
+
+    def count(self) -> int:
+        """How many entities there are."""
+        return sum(map(len, self.entities.values()))
+
+    def digest(self) -> str:
+        """The digest of everything but position and epoch. Goes over the whole image."""
+        frozen = Freeze(self.memory(), self.entities, self.codec)
+        while frozen.advance(10_000):
+            pass
+        return digest_of(frozen.rows, frozen.memory)
+
+    # Snapshots
+
+    def begin_freeze(self) -> Freeze:
+        """Starts a copy of the image as it is now. Go on with `Freeze.advance` between commands, then end it."""
+        self.freeze = Freeze(self.memory(), self.entities, self.codec)
+        return self.freeze
+
+    def end_freeze(self) -> None:
+        self.freeze = None
+
+    def memory(self) -> Memory:
+        """Everything but the entities, copied."""
+        dedupe = self.dedupe
+        return Memory.model_construct(
+            offset=self.offset,
+            epoch=self.epoch,
+            app_version=self.app_version,
+            time=self.time,
+            sessions=[
+                SessionRow(name, s.sequence, s.offset, s.outcome.verdict.value, s.outcome.body.decode())
+                for name, s in dedupe.sessions.items()
+            ],
+            keys=[
+                KeyRow(key, mark, outcome.verdict.value, outcome.body.decode())
+                for key, (mark, outcome) in dedupe.keys.items()
+            ],
+            origins=[OriginRow(p, *origin) for p, origin in sorted(self.origins.items())],
+            quarantine=list(self.quarantine),
+            quarantined=self.quarantined,
+        )
+
+    def load(self, rows: list[EntityRow], memory: Memory) -> None:
+        """Fills a new image with contents; old versions are brought up on the way."""
+        for row in rows:
+            entity = self.codec.decode_entity(row.entity, row.version, row.state)
+            self._homes[type(entity)].put(row.key, entity, self._undo)
+        self.offset = memory.offset
+        self.epoch = memory.epoch
+        self.app_version = memory.app_version
+        self.time = memory.time
+        self.dedupe.sessions.update(
+            (r.session, Seen(r.sequence, Outcome(Verdict(r.verdict), r.body.encode()), r.offset))
+            for r in memory.sessions
+        )
+        self.dedupe.keys.update(
+            (r.idempotency_key, (r.fingerprint, Outcome(Verdict(r.verdict), r.body.encode()))) for r in memory.keys
+        )
+        self.origins.update((r.partition, Origin(r.offset, r.index, r.number)) for r in memory.origins)
+        self.quarantine.extend(memory.quarantine)
+        self.quarantined = memory.quarantined
+
+
+class _Home:
+    """Where the entities of one type live, and how they are captured, restored and settled."""
+
+    __slots__ = ("_fields", "_mutable", "capture", "cls", "entities", "name")
+
+    def __init__(self, cls: type[Entity], entities: dict[str, Entity]) -> None:
+        self.cls = cls
+        self.name = cls.__engram__.name or ""
+        self.entities = entities
+        shapes = field_shapes(cls)
+        self._fields = [*shapes, "key"] if len(shapes) == 1 else list(shapes)  # attrgetter of one gives no tuple
+        self.capture: Callable[[Entity], tuple[Any, ...]] = attrgetter(*self._fields)
+        self._mutable = [
+            (self._fields.index(name), name, shape) for name, shape in shapes.items() if shape is not Shape.FIXED
+        ]
+
+    def fresh(self, key: str, undo: UndoLog) -> Entity:
+        entity = self.cls(key=key)
+        for _, name, shape in self._mutable:
+            setattr(entity, name, adopt(getattr(entity, name), undo, shape))
+        return entity
+
+    def put(self, key: str, entity: Entity, undo: UndoLog) -> None:
+        for _, name, shape in self._mutable:
+            setattr(entity, name, adopt(getattr(entity, name), undo, shape))
+        self.entities[key] = entity
+
+    def settle(self, entity: Entity, before: tuple[Any, ...], undo: UndoLog) -> None:
+        """Makes a command's changes final. A container that was assigned becomes a tracked one."""
+        if undo:
+            undo.settle()
+        for at, name, shape in self._mutable:
+            value = getattr(entity, name)
+            if value is not before[at]:
+                setattr(entity, name, adopt(value, undo, shape))
+
+    def restore(self, entity: Entity, before: tuple[Any, ...]) -> None:
+        for name, value in zip(self._fields, before, strict=True):
+            setattr(entity, name, value)
+
+
+class _Plan:
+    """What is looked up once per command type instead of once per command."""
+
+    __slots__ = ("encode_reply", "home", "replies_none")
+
+    def __init__(self, home: _Home, encode_reply: Callable[[Any], bytes]) -> None:
+        self.home = home
+        self.encode_reply = encode_reply
+        try:
+            self.replies_none = encode_reply(None) == b"null"
+        except ValueError:
+            self.replies_none = False

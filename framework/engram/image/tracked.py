@@ -1,0 +1,235 @@
+"""Lists and dicts that note how to take back what is done to them.
+
+Reading is the built-in types' own, at their speed; only what changes a container is overridden. So a handler
+that raises is undone in time that follows its changes, however large the entity is, and nothing is copied
+while all goes well. See docs/decisions/0004-undo.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any, SupportsIndex
+
+from engram.model.entity import Part
+
+_MISSING: Any = object()
+# A dict up to this size is copied before a key is deleted from its middle; a larger one keeps its order in
+# a list of its own, so that the cost of a deletion does not follow the size.
+_SMALL = 64
+
+# An undo log as seen from below: a list of (function, arguments...) with a list `unsettled`.
+_Undo = Any
+
+
+class TrackedList(list[Any]):
+    """A list of an entity or part. Equal to, and encoded as, a plain list."""
+
+    __slots__ = ("_nested", "_undo")
+
+    def __init__(self, values: Iterable[Any], undo: _Undo, *, nested: bool) -> None:
+        list.__init__(self, values)
+        self._undo = undo
+        self._nested = nested
+
+    def append(self, value: Any) -> None:
+        list.append(self, value)
+        self._undo.append((list.pop, self))
+        if self._nested:
+            self._stored(value)
+
+    def extend(self, values: Iterable[Any]) -> None:
+        size = len(self)
+        list.extend(self, values)
+        self._undo.append((list.__delitem__, self, slice(size, None)))
+        if self._nested:
+            for value in self[size:]:
+                self._stored(value)
+
+    def insert(self, index: SupportsIndex, value: Any) -> None:
+        at, _, _ = slice(index, None).indices(len(self))
+        list.insert(self, at, value)
+        self._undo.append((list.__delitem__, self, at))
+        if self._nested:
+            self._stored(value)
+
+    def pop(self, index: SupportsIndex = -1) -> Any:
+        at = index.__index__()
+        at = at + len(self) if at < 0 else at
+        value = list.pop(self, index)
+        self._undo.append((list.insert, self, at, value))
+        return value
+
+    def remove(self, value: Any) -> None:
+        self.pop(self.index(value))
+
+    def clear(self) -> None:
+        self._note_all()
+        list.clear(self)
+
+    def sort(self, **how: Any) -> None:
+        self._note_all()
+        list.sort(self, **how)
+
+    def reverse(self) -> None:
+        list.reverse(self)
+        self._undo.append((list.reverse, self))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, slice):
+            self._note_all()
+            list.__setitem__(self, index, value)
+            if self._nested:
+                for stored in self[index]:
+                    self._stored(stored)
+            return
+        old = self[index]
+        list.__setitem__(self, index, value)
+        self._undo.append((list.__setitem__, self, index, old))
+        if self._nested:
+            self._stored(value)
+
+    def __delitem__(self, index: Any) -> None:
+        if not isinstance(index, slice):
+            self.pop(index)
+            return
+        start, stop, step = index.indices(len(self))
+        if step == 1:
+            removed = self[start:stop]
+            if removed:
+                list.__delitem__(self, index)
+                self._undo.append((list.__setitem__, self, slice(start, start), removed))
+        else:
+            self._note_all()
+            list.__delitem__(self, index)
+
+    def __iadd__(self, values: Iterable[Any]) -> TrackedList:  # type: ignore[override,misc]  # list's is Self
+        self.extend(values)
+        return self
+
+    def __imul__(self, times: SupportsIndex) -> TrackedList:  # type: ignore[override,misc]  # list's is Self
+        self[:] = list(self) * times
+        return self
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return [deepcopy(value, memo) for value in self]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+    def _note_all(self) -> None:
+        self._undo.append((list.__setitem__, self, slice(None), list(self)))
+
+    def _stored(self, value: Any) -> None:
+        if isinstance(value, (list, dict, Part)):
+            self._undo.unsettled.append((self, None, value))
+
+
+class TrackedDict(dict[Any, Any]):
+    """A dict of an entity or part. Equal to, and encoded as, a plain dict; undo restores its order too.
+
+    `_order` is None until a key is deleted from the middle of a large dict. From then on it lists the keys
+    in the order of insertion, deleted ones included: a key's last occurrence is its place.
+    """
+
+    __slots__ = ("_nested", "_order", "_undo")
+
+    def __init__(self, values: dict[Any, Any], undo: _Undo, *, nested: bool) -> None:
+        dict.__init__(self, values)
+        self._undo = undo
+        self._nested = nested
+        self._order: list[Any] | None = None
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        old = dict.get(self, key, _MISSING)
+        dict.__setitem__(self, key, value)
+        if old is _MISSING:
+            self._undo.append((TrackedDict._take_out, self, key))
+            if self._order is not None:
+                self._order.append(key)
+        else:
+            self._undo.append((dict.__setitem__, self, key, old))
+        if self._nested and isinstance(value, (list, dict, Part)):
+            self._undo.unsettled.append((self, key, value))
+
+    def __delitem__(self, key: Any) -> None:
+        value = self[key]
+        if next(reversed(self)) == key:
+            self._undo.append((dict.__setitem__, self, key, value))
+        elif len(self) <= _SMALL:
+            self._note_all()
+        else:
+            self._note_order()
+            self._undo.append((TrackedDict._put_back, self, key, value))
+        dict.__delitem__(self, key)
+
+    def pop(self, key: Any, default: Any = _MISSING) -> Any:
+        if key not in self:
+            if default is _MISSING:
+                raise KeyError(key)
+            return default
+        value = self[key]
+        del self[key]
+        return value
+
+    def popitem(self) -> tuple[Any, Any]:
+        key, value = dict.popitem(self)
+        self._undo.append((dict.__setitem__, self, key, value))
+        return key, value
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, *others: Any, **items: Any) -> None:
+        for key, value in dict(*others, **items).items():
+            self[key] = value
+
+    def clear(self) -> None:
+        self._note_all()
+        dict.clear(self)
+
+    def __ior__(self, other: Any) -> TrackedDict:  # type: ignore[override,misc]  # dict's is Self
+        self.update(other)
+        return self
+
+    def __copy__(self) -> dict[Any, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[Any, Any]:
+        return {key: deepcopy(value, memo) for key, value in self.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+    def _note_all(self) -> None:
+        self._undo.append((TrackedDict._replace, self, dict(self), self._order))
+        self._order = None
+
+    def _note_order(self) -> None:
+        # Only a command's first change may rebuild the list: its later ones rely on what it holds.
+        stale = self._order is not None and not self._undo and len(self._order) > 2 * len(self)
+        if self._order is None or stale:
+            self._order = list(self)
+
+    # The ways back
+
+    def _take_out(self, key: Any) -> None:
+        dict.__delitem__(self, key)
+        if self._order is not None:
+            self._order.pop()
+
+    def _put_back(self, key: Any, value: Any) -> None:
+        dict.__setitem__(self, key, value)
+        assert self._order is not None
+        place = {k: i for i, k in enumerate(self._order)}
+        self._replace({k: self[k] for k in sorted(self, key=place.__getitem__)}, self._order)
+
+    def _replace(self, values: dict[Any, Any], order: list[Any] | None) -> None:
+        dict.clear(self)
+        dict.update(self, values)
+        self._order = order

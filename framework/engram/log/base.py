@@ -1,0 +1,89 @@
+"""The contract of a log: a durable sequence of records per partition, and what leaves the application.
+
+A log is made for one app and a fixed number of partitions. Any number of processes may hold it open at once.
+`engram.testing.LogConformance` is this contract as tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from engram.codec.record import Kind, Origin, Record
+
+# A record is handled as one piece, between queries; and Kafka's brokers refuse large ones.
+RECORD_BYTES = 8 * 1024 * 1024
+RECORD_COMMANDS = 1000
+
+
+class Entry(NamedTuple):
+    """A record to append. For messages, `origin` is the last one in the payload and where it is from."""
+
+    partition: int
+    kind: Kind
+    time: int
+    payload: bytes
+    origin: tuple[int, Origin] | None = None
+
+
+class OutEvent(NamedTuple):
+    """An event outside the application. The first four fields say which command emitted it: they are unique."""
+
+    partition: int
+    offset: int
+    index: int
+    number: int
+    name: str
+    version: int
+    time: int
+    body: bytes
+
+
+class Watch(Protocol):
+    """Tells that there may be something new in a log, without polling it.
+
+    `fileno` is readable from the moment an append happened after the last `clear`, whichever process did it.
+    Clear first, then read the log, then wait: nothing is missed. It may be readable without cause.
+    """
+
+    def fileno(self) -> int: ...
+    def clear(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Log(Protocol):
+    """See the module. Methods raise `Unavailable` when the storage does not do its part."""
+
+    app: str
+    partitions: int
+
+    def append(self, entries: Sequence[Entry]) -> list[int]:
+        """Appends all entries, in order, and returns their offsets, once they are durable.
+
+        Entries of one partition get consecutive offsets. All or none: after an error nothing was appended,
+        unless it is `Unavailable` and says that this is not known. May be called from any thread.
+        """
+
+    def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
+        """Up to `limit` records from `offset` on, without waiting; only durable ones."""
+
+    def end(self, partition: int) -> int:
+        """The offset that the next record will get."""
+
+    def last_origin(self, partition: int, origin_partition: int) -> Origin | None:
+        """The greatest origin among the messages in `partition` that came from `origin_partition`.
+
+        May answer less than the truth, never more: it saves appending again what is there already.
+        """
+
+    def emit(self, events: Sequence[OutEvent]) -> None:
+        """Makes events durable outside. An event that is there already is left as it is."""
+
+    def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
+        """Events of a partition after (offset, index, number), in order."""
+
+    def watch(self) -> Watch:
+        """A new watch, which sees every append from now on."""
+
+    def close(self) -> None: ...
+

@@ -1,0 +1,99 @@
+"""Group commit: whatever arrives while one append is in flight goes into the next one, a record per partition."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from engram.clock import Clock
+from engram.codec.record import Envelope, Kind, encode_commands
+from engram.errors import EngramError, Unavailable
+from engram.log.base import RECORD_BYTES, RECORD_COMMANDS, Entry, Log
+from engram.model.position import Position
+
+Settled = list[tuple[Any, Position | EngramError]]
+
+
+class GroupCommit:
+    """Appends commands from any number of threads, in the order they were submitted, on a thread of its own.
+
+    `on_settled` is called on that thread, once per append, with each command's ticket and its position, or with
+    why it was not appended.
+    """
+
+    def __init__(self, log: Log, *, writer: str, clock: Clock, on_settled: Callable[[Settled], None]) -> None:
+        self._log = log
+        self._writer = writer
+        self._clock = clock
+        self._on_settled = on_settled
+        self._waiting: list[tuple[int, Envelope, Any]] = []
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="engram-append", daemon=True)
+        self._thread.start()
+
+    def submit(self, partition: int, envelope: Envelope, ticket: Any) -> None:
+        """Queues a command. Its ticket comes back through `on_settled`."""
+        with self._changed:
+            if self._closing:
+                raise Unavailable("The application is stopping; the command was not logged. Send it again later.")
+            self._waiting.append((partition, envelope, ticket))
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Appends what is waiting, then ends."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                taken, self._waiting = self._waiting, []
+            self._commit(taken)
+
+    def _commit(self, taken: list[tuple[int, Envelope, Any]]) -> None:
+        # A stable sort: the order within a partition stays that of submission.
+        taken.sort(key=itemgetter(0))
+        time = self._clock()
+        entries: list[Entry] = []
+        tickets: list[list[Any]] = []
+        for partition, of_partition in groupby(taken, key=itemgetter(0)):
+            for piece in _pieces(of_partition):
+                payload = encode_commands([envelope for _, envelope, _ in piece], self._writer)
+                entries.append(Entry(partition, Kind.COMMANDS, time, payload))
+                tickets.append([ticket for _, _, ticket in piece])
+        settled: Settled = []
+        try:
+            offsets = self._log.append(entries)
+        except Exception as problem:  # noqa: BLE001 - this thread must go on: everybody's commands pass through it
+            why = problem if isinstance(problem, EngramError) else Unavailable(f"The log failed: {problem!r}")
+            settled.extend((ticket, why) for piece_tickets in tickets for ticket in piece_tickets)
+        else:
+            for entry, offset, piece_tickets in zip(entries, offsets, tickets, strict=True):
+                for index, ticket in enumerate(piece_tickets):
+                    settled.append((ticket, Position(entry.partition, offset, index)))
+        self._on_settled(settled)
+
+
+def _pieces(of_partition: Iterable[tuple[int, Envelope, Any]]) -> Iterable[list[tuple[int, Envelope, Any]]]:
+    """Cuts what goes into one partition into records of bounded size."""
+    piece: list[tuple[int, Envelope, Any]] = []
+    size = 0
+    for submitted in of_partition:
+        envelope = submitted[1]
+        size += len(envelope.body) + len(envelope.key)
+        if piece and (len(piece) >= RECORD_COMMANDS or size > RECORD_BYTES):
+            yield piece
+            piece, size = [], len(envelope.body) + len(envelope.key)
+        piece.append(submitted)
+    if piece:
+        yield piece

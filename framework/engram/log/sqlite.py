@@ -1,0 +1,216 @@
+"""The embedded log: one SQLite file that any number of local processes read and append to.
+
+WAL with `synchronous=FULL`: when `append` returns, the records are on the disk. One file for all partitions, so
+that one fsync commits whatever arrived together, for whichever partitions.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from engram.codec.record import Kind, Origin, Record
+from engram.errors import Corrupt, Misuse, Unavailable
+from engram.log.base import Entry, OutEvent
+from engram.log.wake import Wake, WakeFolder
+
+FORMAT = 1
+# Offsets of a partition share one integer key with it, so that a partition's records lie together.
+_BITS = 40
+_MAX_PARTITIONS = 1 << 15
+# Another process may hold the write lock while the disk syncs; far beyond any healthy fsync.
+_BUSY_SECONDS = 30.0
+
+_SCHEMA = f"""
+create table meta (name text primary key, value text not null) without rowid;
+create table record (
+    id integer primary key,
+    kind text not null,
+    time integer not null,
+    payload blob not null,
+    origin_partition integer,
+    origin text,
+    partition integer generated always as (id >> {_BITS}) virtual,
+    offset integer generated always as (id & {(1 << _BITS) - 1}) virtual
+);
+create index record_by_origin on record (partition, origin_partition, id) where origin_partition is not null;
+create table event (
+    partition integer not null,
+    offset integer not null,
+    number_in_record integer not null,
+    number integer not null,
+    name text not null,
+    version integer not null,
+    time integer not null,
+    body text not null,
+    primary key (partition, offset, number_in_record, number)
+) without rowid;
+"""
+
+
+class SqliteLog:
+    """See `engram.log.base.Log`. Open it in the process that uses it: it must not cross a fork."""
+
+    def __init__(self, path: Path, app: str, *, partitions: int | None = None, create: bool = False) -> None:
+        """Opens the log at `path`, or makes it when `create` and it is not there.
+
+        `partitions` None takes what the log has. Raises `Misuse` when the log is another app's, has another
+        number of partitions, or is not a log.
+        """
+        self._path = path
+        self._lock = threading.Lock()
+        new = not path.exists()
+        if new and not create:
+            raise Misuse(f"There is no log at {path}: check the path, or let `engram run` make it.")
+        try:
+            if new:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = _connect(path)
+            if new or _is_empty(self._db):
+                self._make(app, partitions)
+            meta = dict(self._db.execute("select name, value from meta"))
+        except (sqlite3.Error, OSError) as problem:
+            raise Misuse(_opening_problem(path, problem)) from problem
+        self.app = app
+        self.partitions = int(meta["partitions"])
+        if int(meta["format"]) != FORMAT:
+            raise Misuse(f"The log {path} has format {meta['format']}; this Engram reads format {FORMAT}.")
+        if meta["app"] != app:
+            raise Misuse(f"The log {path} belongs to app {meta['app']!r}, not to {app!r}: choose another log.")
+        if partitions is not None and partitions != self.partitions:
+            raise Misuse(
+                f"The log {path} has {self.partitions} partitions, not {partitions}. The number is fixed when a "
+                f"log is made: use --partitions {self.partitions}, or a new log."
+            )
+        self._wake = WakeFolder(path.with_name(path.name + "-wake"))
+
+    def _make(self, app: str, partitions: int | None) -> None:
+        if partitions is None or not 1 <= partitions <= _MAX_PARTITIONS:
+            raise Misuse(f"A new log needs a number of partitions from 1 to {_MAX_PARTITIONS}, not {partitions}.")
+        with self._transaction():
+            if not _is_empty(self._db):
+                return  # another process was faster
+            for statement in _SCHEMA.split(";\n"):
+                self._db.execute(statement)
+            rows = [("app", app), ("partitions", str(partitions)), ("format", str(FORMAT))]
+            self._db.executemany("insert into meta values (?, ?)", rows)
+
+    def append(self, entries: Sequence[Entry]) -> list[int]:
+        offsets: list[int] = []
+        rows = []
+        with self._lock, self._durably("append"), self._transaction():
+            ends: dict[int, int] = {}
+            for partition, kind, time, payload, origin in entries:
+                offset = ends.get(partition)
+                if offset is None:
+                    offset = self._end(partition)
+                ends[partition] = offset + 1
+                offsets.append(offset)
+                origin_partition, last = (None, None) if origin is None else (origin[0], _origin_text(origin[1]))
+                rows.append((partition << _BITS | offset, kind.value, time, payload, origin_partition, last))
+            self._db.executemany(
+                "insert into record (id, kind, time, payload, origin_partition, origin) values (?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+        self._wake.wake_all()
+        return offsets
+
+    def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
+        query = "select id, kind, time, payload from record where id >= ? and id < ? order by id limit ?"
+        mask = (1 << _BITS) - 1
+        with self._lock, self._durably("read"):
+            rows = self._db.execute(query, (partition << _BITS | offset, (partition + 1) << _BITS, limit)).fetchall()
+        try:
+            return [Record(partition, id_ & mask, Kind(kind), time, payload) for id_, kind, time, payload in rows]
+        except ValueError as problem:
+            raise Corrupt(f"Partition {partition} of {self._path}, after record {offset}: {problem}") from problem
+
+    def end(self, partition: int) -> int:
+        with self._lock, self._durably("read"):
+            return self._end(partition)
+
+    def _end(self, partition: int) -> int:
+        span = partition << _BITS, (partition + 1) << _BITS
+        last = self._db.execute("select max(id) from record where id >= ? and id < ?", span).fetchone()[0]
+        return 0 if last is None else (last & ((1 << _BITS) - 1)) + 1
+
+    def last_origin(self, partition: int, origin_partition: int) -> Origin | None:
+        query = (
+            "select max(origin) from record "
+            "where partition = ? and origin_partition = ? and origin_partition is not null"
+        )
+        with self._lock, self._durably("read"):
+            text = self._db.execute(query, (partition, origin_partition)).fetchone()[0]
+        return None if text is None else Origin(*map(int, text.split(".")))
+
+    def emit(self, events: Sequence[OutEvent]) -> None:
+        rows = [(*event[:7], event.body.decode()) for event in events]
+        with self._lock, self._durably("append"), self._transaction():
+            self._db.executemany("insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
+        query = (
+            "select * from event where partition = ? and (offset, number_in_record, number) > (?, ?, ?) "
+            "order by offset, number_in_record, number limit ?"
+        )
+        with self._lock, self._durably("read"):
+            rows = self._db.execute(query, (partition, *after, limit)).fetchall()
+        return [OutEvent(*row[:7], row[7].encode()) for row in rows]
+
+    def watch(self) -> Wake:
+        return self._wake.join()
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+        self._wake.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("begin immediate")
+        try:
+            yield
+            self._db.execute("commit")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("rollback")
+            raise
+
+    @contextmanager
+    def _durably(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as problem:
+            kind = Corrupt if "malformed" in str(problem) or "not a database" in str(problem) else Unavailable
+            raise kind(f"The log {self._path} could not {what}: {problem}. Nothing was appended.") from problem
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    db.execute("pragma journal_mode=wal")
+    db.execute("pragma synchronous=full")
+    return db
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    return db.execute("select count(*) from sqlite_master").fetchone() == (0,)
+
+
+def _origin_text(origin: Origin) -> str:
+    # Padded, so that the order of texts is the order of origins.
+    return f"{origin.offset:015}.{origin.index:09}.{origin.number:09}"
+
+
+def _opening_problem(path: Path, problem: Exception) -> str:
+    folder = path.parent
+    if isinstance(problem, sqlite3.DatabaseError) and "not a database" in str(problem):
+        return f"{path} is not an Engram log (it is no SQLite file): choose another path."
+    if isinstance(problem, sqlite3.OperationalError) and "no such table" in str(problem):
+        return f"{path} is a SQLite file but not an Engram log: choose another path."
+    if not os.access(folder, os.W_OK):
+        return f"The folder {folder} is not writable, so the log {path.name} cannot be kept there."
+    return f"The log {path} cannot be opened: {problem}."

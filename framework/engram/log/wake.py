@@ -1,0 +1,87 @@
+"""Waking the readers of an embedded log: named pipes in a folder beside it.
+
+SQLite cannot tell a process that another one has committed, and looking again and again costs either time
+or latency. So every reader makes a pipe in the folder, and a writer puts a byte into each after its commit.
+A pipe whose reader has died is found by the next writer (opening it fails) and removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from engram.log.memory import drain
+
+
+class WakeFolder:
+    """One process's view of the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pipes: dict[str, int] = {}
+
+    def join(self) -> Wake:
+        """A new pipe, which every commit from now on writes to."""
+        # A last reader that leaves removes the folder: between our two steps it may be gone again.
+        for _ in range(100):
+            self._folder.mkdir(exist_ok=True)
+            path = self._folder / secrets.token_hex(8)
+            with suppress(FileNotFoundError):
+                os.mkfifo(path, 0o600)
+                return Wake(path)
+        raise OSError(errno.EAGAIN, f"{self._folder} disappears as soon as it is made")
+
+    def wake_all(self) -> None:
+        """Tells every reader, without waiting for any."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            names = []
+        for gone in self._pipes.keys() - set(names):
+            os.close(self._pipes.pop(gone))
+        for name in names:
+            self._wake(name)
+
+    def close(self) -> None:
+        while self._pipes:
+            os.close(self._pipes.popitem()[1])
+
+    def _wake(self, name: str) -> None:
+        try:
+            if name not in self._pipes:
+                self._pipes[name] = os.open(self._folder / name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.write(self._pipes[name], b"!")
+        except BlockingIOError:
+            pass  # full: the reader is awake already
+        except OSError as problem:
+            if problem.errno not in (errno.ENXIO, errno.EPIPE, errno.ENOENT):
+                raise
+            # Nobody reads it any more: its process was killed.
+            if name in self._pipes:
+                os.close(self._pipes.pop(name))
+            with suppress(FileNotFoundError):
+                os.unlink(self._folder / name)
+
+
+class Wake:
+    """See `engram.log.base.Watch`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # Open for writing too: otherwise the pipe reads as ended whenever no writer has it open.
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def clear(self) -> None:
+        drain(self._fd)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.unlink(self._path)
+            self._path.parent.rmdir()
+        os.close(self._fd)

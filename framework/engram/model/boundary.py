@@ -1,0 +1,38 @@
+"""The pydantic base of everything that crosses a boundary: commands, queries, events."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from engram.model.declared import UNDECLARED, Declared
+
+
+class Boundary(BaseModel):
+    """Frozen, and closed: a field that is not declared is refused."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings"
+    )
+    __engram__: ClassVar[Declared] = UNDECLARED
+
+    def __init_subclass__(cls, *, name: str | None = None, version: int = 1, **config: Any) -> None:
+        super().__init_subclass__(**config)
+        cls.__engram__ = Declared(name, version)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_keywords: Any) -> None:
+        """Takes the keywords that `__init_subclass__` has already read."""
+
+
+def type_arguments(cls: type[BaseModel], base: type[BaseModel]) -> tuple[Any, ...] | None:
+    """What `cls` put between the brackets of its generic `base`: `(User, None)` for `Command[User, None]`."""
+    for ancestor in cls.__mro__:
+        generic: dict[str, Any] = getattr(ancestor, "__pydantic_generic_metadata__", {})
+        if generic.get("origin") is base:
+            return tuple(generic["args"])
+    for ancestor in getattr(cls, "__orig_bases__", ()):
+        if getattr(ancestor, "__origin__", None) is base:
+            return get_args(ancestor)
+    return None

@@ -1,0 +1,118 @@
+"""The context: a handler's only door to time, ids, randomness and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from engram.errors import Misuse
+from engram.model.position import Position
+
+if TYPE_CHECKING:
+    from engram.model.command import Command
+    from engram.model.event import Event
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+KEY_BYTES = 1024
+
+
+class Context:
+    """What a handler may know and do besides its entity. Valid only while `handle` runs.
+
+    Everything here is a function of the record: a replay sees the same time, ids and random numbers.
+    """
+
+    __slots__ = (
+        "_check", "_events", "_ids", "_index", "_now", "_offset", "_partition", "_random", "_sends", "_time",
+    )  # fmt: skip
+
+    def __init__(self, partition: int, check: Callable[[Any], None]) -> None:
+        self._check = check
+        self._partition = partition
+        self._offset = 0
+        self._index = 0
+        self._time = 0
+        self._now: datetime | None = None
+        self._ids = 0
+        self._random: Random | None = None
+        self._sends: list[tuple[str, Command[Any, Any]]] = []
+        self._events: list[Event] = []
+
+    @property
+    def now(self) -> datetime:
+        """The record's time, in UTC; within a partition it never goes back."""
+        if self._now is None:
+            self._now = _EPOCH + timedelta(milliseconds=self._time)
+        return self._now
+
+    @property
+    def position(self) -> Position:
+        """Where in the log the command is that is being handled."""
+        return Position(self._partition, self._offset, self._index)
+
+    @property
+    def random(self) -> Random:
+        """A generator seeded by the position."""
+        if self._random is None:
+            self._random = Random(self._digest(b"random", 16))  # noqa: S311 - reproducible is the point
+        return self._random
+
+    def new_id(self) -> str:
+        """A new id: 26 characters, unique in the application, sorted by time."""
+        self._ids += 1
+        tail = int.from_bytes(self._digest(b"id%d" % self._ids, 10), "big")
+        number = (self._time << 80) | tail
+        return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -5, -5))
+
+    def send(self, key: str, command: Command[Any, Any]) -> None:
+        """Sends a command to another entity (or this one), through the log, exactly once.
+
+        Messages from one entity to another arrive in the order they were sent. The reply is dropped; a
+        rejection by the receiver changes nothing there and is not told to the sender.
+        """
+        check_key(key)
+        self._check(command)
+        self._sends.append((key, command))
+
+    def emit(self, event: Event) -> None:
+        """Lets a fact out of the application, exactly once."""
+        self._check(event)
+        self._events.append(event)
+
+    def _digest(self, purpose: bytes, size: int) -> bytes:
+        place = b"%d:%d.%d" % (self._partition, self._offset, self._index)
+        return blake2b(place, digest_size=size, person=purpose).digest()
+
+    # The image drives a context through the three steps below; handlers never call them.
+
+    def _enter_record(self, offset: int, time: int) -> None:
+        self._offset = offset
+        if time != self._time:
+            self._time = time
+            self._now = None
+
+    def _enter_command(self, index: int) -> None:
+        self._index = index
+        self._ids = 0
+        self._random = None
+
+    def _take_effects(self) -> tuple[list[tuple[str, Command[Any, Any]]], list[Event]]:
+        effects = self._sends, self._events
+        self._sends, self._events = [], []
+        return effects
+
+
+def check_key(key: str) -> None:
+    """Raises `Misuse` unless `key` can name an entity: 1 to 1,024 bytes of UTF-8."""
+    if not key:
+        raise Misuse("The key is empty: name the entity that the command is for.")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise Misuse("The key is not valid Unicode text (a lone surrogate).") from None
+    if size > KEY_BYTES:
+        raise Misuse(f"The key has {size} bytes; at most {KEY_BYTES} are allowed.")

@@ -1,0 +1,31 @@
+"""Positions: a command's place in the log."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from engram.errors import Misuse
+
+_TOKEN = re.compile(r"(\d{1,5}):(\d{1,15})\.(\d{1,9})")
+
+
+class Position(NamedTuple):
+    """Partition, offset of the record, index of the command in it. Written `3:1042.7`.
+
+    Positions of one partition are ordered; those of different partitions are not comparable in meaning.
+    """
+
+    partition: int
+    offset: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}:{self.offset}.{self.index}"
+
+    @classmethod
+    def parse(cls, token: str) -> Position:
+        match = _TOKEN.fullmatch(token.strip())
+        if match is None:
+            raise Misuse(f"{token!r} is not a position: write partition:offset.index, such as 3:1042.7")
+        return cls(*map(int, match.groups()))

@@ -1,0 +1,24 @@
+"""Queries: typed reads of one entity's live state, never logged."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Generic, TypeVar
+
+from engram.model.boundary import Boundary
+from engram.model.entity import Entity
+
+E = TypeVar("E", bound=Entity)
+A = TypeVar("A")
+
+
+class Query(Boundary, Generic[E, A]):
+    """A typed read of one entity of type `E`; `A` is the type of its answer.
+
+    `answer` runs between commands on the shard's own thread, so it never sees half a command. It may raise
+    `Rejected` and must change nothing: a change is taken back and the query fails. A key that no command
+    has reached yet is answered from a fresh entity, which is not kept.
+    """
+
+    @abstractmethod
+    def answer(self, entity: E, /) -> A: ...

@@ -1,0 +1,55 @@
+"""Errors as HTTP: application/problem+json, with what to do in `detail`."""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from engram.errors import Behind, Corrupt, EngramError, Misuse, Quarantined, Rejected, Unavailable
+
+_STATUS: list[tuple[type[EngramError], int, str]] = [
+    (Rejected, 409, "rejected"),
+    (Quarantined, 500, "quarantined"),
+    (Behind, 504, "behind"),
+    (Unavailable, 503, "unavailable"),
+    (Corrupt, 503, "stopped"),
+    (Misuse, 422, "misuse"),
+]
+
+
+def problem(status: int, kind: str, detail: str, **more: Any) -> Response:
+    """A problem+json response; `kind` is the last part of its type."""
+    content = {"type": f"urn:engram:{kind}", "title": kind.replace("_", " "), "status": status, "detail": detail, **more}
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    body = json.dumps(content, ensure_ascii=False).encode()
+    return Response(body, status, headers, media_type="application/problem+json")
+
+
+def of_error(error: EngramError, **more: Any) -> Response:
+    for cls, status, kind in _STATUS:
+        if isinstance(error, cls):
+            if isinstance(error, Rejected):
+                return problem(status, kind, error.text or error.code, code=error.code, **more)
+            return problem(status, kind, str(error), **more)
+    return problem(500, "error", str(error), **more)
+
+
+def of_validation(error: ValidationError) -> Response:
+    """400 for what is not JSON, 422 with field paths for JSON that does not fit."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    if errors and errors[0]["type"] == "json_invalid":
+        return problem(400, "broken_json", f"The body is not JSON: {errors[0]['msg']}.")
+    found = [{"path": ".".join(map(str, e["loc"])) or "body", "message": e["msg"]} for e in errors]
+    listing = "; ".join(f"{f['path']}: {f['message']}" for f in found)
+    return problem(422, "invalid_fields", f"The body does not fit: {listing}.", errors=found)
+
+
+def unknown(what: str, name: str, known: list[str]) -> Response:
+    """404 with the near misses."""
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(sorted(known)) or 'none'}."
+    return problem(404, "unknown_" + what, f"There is no {what} named {name!r}. {hint}", near=near)

@@ -1,0 +1,81 @@
+"""The outbox: messages and events of handled commands, on their way into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engram.clock import Clock
+from engram.codec.record import Kind, Message, Origin, encode_messages
+from engram.image.image import Emitted, Handled, Image
+from engram.log.base import RECORD_BYTES, RECORD_COMMANDS, Entry, Log, OutEvent
+from engram.log.partitioner import partition_of
+
+_NOTHING = Origin(-1, 0, 0)
+
+
+class Outbox:
+    """Collects the effects of one partition's commands and makes them durable in order.
+
+    What an earlier owner already put into the log is left out, as far as the log knows; what slips through
+    is dropped by the receiver. A snapshot may be published only of an image whose effects are flushed.
+    """
+
+    def __init__(self, partition: int, log: Log, clock: Clock) -> None:
+        self._partition = partition
+        self._log = log
+        self._clock = clock
+        self._messages: dict[int, list[Message]] = {}
+        self._events: list[OutEvent] = []
+        self._sent: dict[int, Origin] = {}
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something that is not durable yet."""
+        return bool(self._messages or self._events)
+
+    def add(self, handled: Handled, image: Image) -> None:
+        for message in handled.messages:
+            destination = partition_of(message.key, self._log.partitions)
+            if message.origin > self._already_sent(destination):
+                self._messages.setdefault(destination, []).append(message)
+        if handled.events:
+            self._events.extend(self._out(emitted, image) for emitted in handled.events)
+
+    def flush(self) -> None:
+        """Returns when everything that was added is durable. Raises `Unavailable` and keeps it otherwise."""
+        if self._messages:
+            self._log.append(
+                [entry for partition, waiting in self._messages.items() for entry in self._entries(partition, waiting)]
+            )
+            self._messages = {}
+        if self._events:
+            self._log.emit(self._events)
+            self._events = []
+
+    def _already_sent(self, destination: int) -> Origin:
+        if destination not in self._sent:
+            self._sent[destination] = self._log.last_origin(destination, self._partition) or _NOTHING
+        return self._sent[destination]
+
+    def _entries(self, partition: int, messages: list[Message]) -> Iterable[Entry]:
+        time = self._clock()
+        piece: list[Message] = []
+        size = 0
+        for message in messages:
+            size += len(message.body) + len(message.key)
+            if piece and (len(piece) >= RECORD_COMMANDS or size > RECORD_BYTES):
+                yield self._entry(partition, piece, time)
+                piece, size = [], len(message.body) + len(message.key)
+            piece.append(message)
+        yield self._entry(partition, piece, time)
+
+    def _entry(self, partition: int, messages: list[Message], time: int) -> Entry:
+        payload = encode_messages(messages, self._partition)
+        return Entry(partition, Kind.MESSAGES, time, payload, (self._partition, messages[-1].origin))
+
+    def _out(self, emitted: Emitted, image: Image) -> OutEvent:
+        event = emitted.event
+        name, version = event.__engram__.name or "", event.__engram__.version
+        body = image.codec.encode_body(event)
+        place = emitted.offset, emitted.index, emitted.number
+        return OutEvent(self._partition, *place, name, version, image.time, body)

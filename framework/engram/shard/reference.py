@@ -1,0 +1,31 @@
+"""Apps by reference: `package.module:app`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from engram.errors import Misuse
+from engram.model.app import App
+
+
+def resolve_app(reference: str) -> App:
+    """Imports the module and returns the app it holds under the name after the colon."""
+    module_name, colon, attribute = reference.partition(":")
+    if not colon or not module_name or not attribute:
+        raise Misuse(f"{reference!r} names no app: write MODULE:NAME, such as sample_apps.social:app")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as problem:
+        if problem.name is None or not module_name.startswith(problem.name):
+            raise  # the module is there, and something that it imports is not
+        raise Misuse(
+            f"There is no module {module_name!r} (looked in {sys.path[0] or 'this folder'} and the installed "
+            "packages): start from the folder that holds it, or set PYTHONPATH."
+        ) from None
+    found = getattr(module, attribute, None)
+    if not isinstance(found, App):
+        apps = [name for name, value in vars(module).items() if isinstance(value, App)]
+        hint = f"It has: {', '.join(apps)}." if apps else "It holds no App at all."
+        raise Misuse(f"{module_name} has no App named {attribute!r}. {hint}")
+    return found

@@ -1,0 +1,54 @@
+"""Recovery, second phase: the records after the snapshot, up to this owner's epoch record.
+
+Before: `load`. Next: `serve`. The same function replays a log from zero for `engram replay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engram.clock import Clock
+from engram.codec.record import Epoch, Kind, encode_epoch
+from engram.errors import Corrupt, EngramError
+from engram.image.image import Handled, Image
+from engram.log.base import Entry, Log
+from engram.shard.owned import Owned
+
+# Records per read: enough to keep SQLite busy, few enough that progress is told several times a second.
+READ_RECORDS = 64
+
+Progress = Callable[[], None]
+Effects = Callable[[Handled, Image], None]
+
+
+def take_over(owned: Owned, log: Log, *, owner: str, address: str, clock: Clock) -> None:
+    """Appends the epoch record that makes `owner` the partition's only owner."""
+    epoch = Epoch(owner=owner, app_version=owned.image.app.version, address=address)
+    owned.epoch = log.append([Entry(owned.partition, Kind.EPOCH, clock(), encode_epoch(epoch))])[0]
+
+
+def replay(owned: Owned, log: Log, *, effects: Effects, progress: Progress) -> None:
+    """Handles everything up to and including this owner's epoch record.
+
+    A record that cannot be decoded stops the partition before anything of the record is handled.
+    """
+    owned.state = "replaying"
+    try:
+        replay_until(owned.image, log, owned.epoch + 1, effects=effects, progress=progress)
+    except EngramError as problem:
+        owned.stop(problem)
+    owned.replayed = owned.image.handled
+
+
+def replay_until(image: Image, log: Log, end: int, *, effects: Effects, progress: Progress) -> None:
+    """Handles the records from the image's offset up to `end`."""
+    while image.offset < end:
+        records = log.read(image.partition, image.offset, limit=min(READ_RECORDS, end - image.offset))
+        if not records:
+            raise Corrupt(
+                f"Partition {image.partition} of the log ends at record {log.end(image.partition)}, but the state "
+                f"is at {image.offset} and record {end - 1} was there: the log was cut, or is an older copy."
+            )
+        for record in records:
+            effects(image.handle(record), image)
+        progress()

@@ -1,0 +1,178 @@
+"""A Spark for an application's shards: on loopback, quiet, with enough task slots, and gone when it is closed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from engram.errors import Misuse
+from engram.spark.java import java_version
+
+# How often Spark itself starts a killed shard again before it gives up the job and the supervisor starts anew.
+TASK_FAILURES = 16
+_EXECUTORS_WAIT_S = 60.0
+_JVM_END_S = 20.0
+
+
+def default_master(shards: int) -> str:
+    """Everything on this machine, a slot for each shard."""
+    return f"local[{shards},{TASK_FAILURES}]"
+
+
+class Spark:
+    """One SparkContext and its JVM. A process can hold one at a time; that is PySpark's rule."""
+
+    def __init__(
+        self, *, name: str, master: str, slots: int, log_file: Path | None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Starts Spark and waits until it has `slots` task slots. Spark's own output goes to `log_file`; None lets
+        it through. Raises `Misuse` when Java is missing, the master cannot be used, or has too few slots."""
+        java_version()
+        self._scratch = Path(tempfile.mkdtemp(prefix="engram-spark-"))
+        try:
+            with _environment(self._scratch), _quiet(log_file):
+                self.context = _start(name, master, self._scratch, settings or {})
+        except Exception as problem:
+            self._end_jvm()
+            hint = f"; Spark's own words are in {log_file}" if log_file else ""
+            raise Misuse(f"Spark did not start on master {master!r}: {_first_line(problem)}{hint}.") from problem
+        try:
+            self._check_slots(master, slots)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        self.close()
+
+    @property
+    def ui(self) -> str:
+        """The address of Spark's own page."""
+        return str(self.context.uiWebUrl or "")
+
+    def close(self) -> None:
+        """Stops Spark and its JVM, and removes what they kept on disk."""
+        with suppress(Exception):  # a JVM that is gone already cannot be asked to stop
+            self.context.stop()
+        self._end_jvm()
+
+    def _end_jvm(self) -> None:
+        from pyspark import SparkContext
+
+        gateway = SparkContext._gateway
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        if gateway is not None:
+            process: subprocess.Popen[bytes] = gateway.proc
+            with suppress(Exception):
+                gateway.shutdown()
+            if process.stdin is not None:
+                process.stdin.close()  # the JVM ends when its parent's end of this pipe closes
+            try:
+                process.wait(_JVM_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _check_slots(self, master: str, wanted: int) -> None:
+        jvm_context: Any = self.context._jsc.sc()
+        profile = jvm_context.resourceProfileManager().defaultResourceProfile()
+        # Executors of a cluster register one by one after the start.
+        deadline = time.monotonic() + (0 if master.startswith("local[") or master == "local" else _EXECUTORS_WAIT_S)
+        while (slots := int(jvm_context.maxNumConcurrentTasks(profile))) < wanted:
+            if time.monotonic() >= deadline:
+                raise Misuse(
+                    f"{wanted} shards need {wanted} task slots, but {master} has {slots}: use fewer --shards, or a "
+                    f"master with more cores (such as local[{wanted}])."
+                )
+            time.sleep(0.1)
+
+
+def _start(name: str, master: str, scratch: Path, settings: Mapping[str, str]) -> Any:
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf(loadDefaults=False)
+    options = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.local.dir": str(scratch),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",  # a second copy of a shard would only fence the first
+        "spark.task.maxFailures": str(TASK_FAILURES),
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
+        **settings,
+    }
+    if re.fullmatch(r"local\[[^,\]]+\]", master):
+        # `local[n]` never retries a task; the second number is how it is told to.
+        master = master[:-1] + f",{TASK_FAILURES}]"
+    conf.setMaster(master).setAppName(name)
+    for option, value in options.items():
+        conf.set(option, value)
+    context = SparkContext(conf=conf)
+    context.setLogLevel("WARN")
+    return context
+
+
+@contextmanager
+def _environment(scratch: Path) -> Iterator[None]:
+    """What Spark reads from the environment, for as long as it starts."""
+    wanted = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(scratch / "work"),
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _quiet(log_file: Path | None) -> Iterator[None]:
+    """The JVM inherits this process's output; while it starts, that is a file."""
+    if log_file is None:
+        yield
+        return
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(fd) for fd in (1, 2)]
+    with log_file.open("ab") as file:
+        for fd in (1, 2):
+            os.dup2(file.fileno(), fd)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for fd, saved in zip((1, 2), kept, strict=True):
+            os.dup2(saved, fd)
+            os.close(saved)
+
+
+def _first_line(problem: Exception) -> str:
+    lines = [line for line in str(problem).splitlines() if line.strip()]
+    cause = next((line.strip() for line in lines if "Exception:" in line), None)
+    return cause or (lines[0] if lines else repr(problem))

@@ -1,0 +1,135 @@
+"""What users do. Each command changes one user and reaches others only by sending."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from engram import Command, Context, Rejected
+from sample_apps.social.events import Followed, Published
+from sample_apps.social.user import TIMELINE_LENGTH, Post, TimelineEntry, User
+
+Name = Annotated[str, Field(min_length=1, max_length=80)]
+Key = Annotated[str, Field(min_length=1, max_length=200)]
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+def _registered(user: User) -> None:
+    if not user.registered:
+        raise Rejected("unknown_user", f"There is no user {user.key}.")
+
+
+class Register(Command[User, None], name="register"):
+    """Become a user."""
+
+    name: Name
+
+    def handle(self, user: User, ctx: Context) -> None:
+        if user.registered:
+            raise Rejected("already_registered", f"{user.key} is taken.")
+        user.name = self.name
+        user.since = ctx.now
+
+
+class Follow(Command[User, None], name="follow"):
+    """See what somebody publishes from now on."""
+
+    whom: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        _registered(user)
+        if self.whom == user.key:
+            raise Rejected("self_follow", "You cannot follow yourself.")
+        if self.whom in user.following:
+            raise Rejected("already_following", f"You follow {self.whom} already.")
+        user.following[self.whom] = ctx.now
+        ctx.send(self.whom, GainFollower(by=user.key))
+        ctx.emit(Followed(who=user.key, whom=self.whom))
+
+
+class Unfollow(Command[User, None], name="unfollow"):
+    """See no more of somebody."""
+
+    whom: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        if self.whom not in user.following:
+            raise Rejected("not_following", f"You do not follow {self.whom}.")
+        del user.following[self.whom]
+        user.timeline = [entry for entry in user.timeline if entry.author != self.whom]
+        ctx.send(self.whom, LoseFollower(by=user.key))
+
+
+class Publish(Command[User, str], name="publish"):
+    """Write a post; the reply is its id. It goes to the timelines of all followers."""
+
+    text: Text
+
+    def handle(self, user: User, ctx: Context) -> str:
+        _registered(user)
+        post = ctx.new_id()
+        user.posts[post] = Post(text=self.text, at=ctx.now)
+        for follower in user.followers:
+            ctx.send(follower, Deliver(author=user.key, post=post, text=self.text, at=ctx.now))
+        ctx.emit(Published(author=user.key, post=post))
+        return post
+
+
+class Like(Command[User, None], name="like"):
+    """Like a post of somebody."""
+
+    author: Key
+    post: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        _registered(user)
+        if self.post in user.liked:
+            raise Rejected("already_liked", "You like this post already.")
+        user.liked[self.post] = None
+        ctx.send(self.author, GainLike(post=self.post, by=user.key))
+
+
+class GainFollower(Command[User, None], name="gain_follower"):
+    """Somebody follows this user."""
+
+    by: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        user.followers[self.by] = None
+
+
+class LoseFollower(Command[User, None], name="lose_follower"):
+    """Somebody follows this user no more."""
+
+    by: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        user.followers.pop(self.by, None)
+
+
+class GainLike(Command[User, None], name="gain_like"):
+    """Somebody likes a post of this user."""
+
+    post: Key
+    by: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        if self.post not in user.posts:
+            raise Rejected("unknown_post", f"{user.key} has no post {self.post}.")
+        user.posts[self.post].likes[self.by] = None
+
+
+class Deliver(Command[User, None], name="deliver"):
+    """A post arrives in this user's home timeline, unless the author was unfollowed meanwhile."""
+
+    author: Key
+    post: Key
+    text: Text
+    at: datetime
+
+    def handle(self, user: User, ctx: Context) -> None:
+        if self.author in user.following:
+            user.timeline.append(TimelineEntry(author=self.author, post=self.post, text=self.text, at=self.at))
+            del user.timeline[:-TIMELINE_LENGTH]

@@ -1,0 +1,42 @@
+"""The entity: one user with everything that belongs to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from engram import Entity, Part
+
+TIMELINE_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
+    """A post of somebody else, as it stands in a reader's home timeline."""
+
+    author: str
+    post: str
+    text: str
+    at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Post(Part):
+    text: str
+    at: datetime
+    likes: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class User(Entity, name="user"):
+    name: str = ""
+    since: datetime | None = None
+    following: dict[str, datetime] = field(default_factory=dict)
+    followers: dict[str, None] = field(default_factory=dict)
+    posts: dict[str, Post] = field(default_factory=dict)
+    liked: dict[str, None] = field(default_factory=dict)
+    timeline: list[TimelineEntry] = field(default_factory=list)
+
+    @property
+    def registered(self) -> bool:
+        return self.since is not None
