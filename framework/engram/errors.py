@@ -1,13 +1,13 @@
 """Everything Engram raises, one tree:
 
-    EngramError
-    ├── Rejected         a domain refusal by a handler: a normal reply, never retried
-    ├── Quarantined      a handler raised something else: the command left no trace and is kept for inspection
-    ├── Unavailable      not now: retry later (a shard is recovering, a deadline passed)
-    │   ├── Behind       the state has not reached the asked-for position in time
-    │   └── Fenced       another owner has taken the partition
-    ├── Corrupt          bytes of log or snapshot cannot be trusted: the partition stops and touches nothing
-    └── Misuse           a developer's or operator's mistake: raised at start or at the call
+EngramError
+├── Rejected         a domain refusal by a handler: a normal reply, never retried
+├── Quarantined      a handler raised something else: the command left no trace and is kept for inspection
+├── Unavailable      not now: retry later (a shard is recovering, a deadline passed)
+│   ├── Behind       the state has not reached the asked-for position in time
+│   └── Fenced       another owner has taken the partition
+├── Corrupt          bytes of log or snapshot cannot be trusted: the partition stops and touches nothing
+└── Misuse           a developer's or operator's mistake: raised at start or at the call
 """
 
 from __future__ import annotations

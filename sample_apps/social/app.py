@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engram import App
+
 from sample_apps.social.commands import (
     Deliver,
     Follow,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
+from engram import Command, Context, Rejected
 from pydantic import Field
 
-from engram import Command, Context, Rejected
 from sample_apps.social.events import Followed, Published
 from sample_apps.social.user import TIMELINE_LENGTH, Post, TimelineEntry, User
 

@@ -6,9 +6,9 @@ from datetime import datetime
 from itertools import islice
 from typing import Annotated
 
+from engram import Query, Rejected
 from pydantic import BaseModel, ConfigDict, Field
 
-from engram import Query, Rejected
 from sample_apps.social.user import User
 
 Limit = Annotated[int, Field(ge=1, le=200)]

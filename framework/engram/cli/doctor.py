@@ -49,8 +49,6 @@ def _check(name: str, look: Callable[[], str]) -> tuple[str, bool, str]:
 
 
 def _python() -> str:
-    if sys.version_info < (3, 11):
-        raise Misuse(f"Python {platform.python_version()} is too old: Engram needs 3.11 or newer.")
     return f"{platform.python_version()} ({sys.executable})"
 
 

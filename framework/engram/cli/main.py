@@ -42,13 +42,18 @@ def run(
     *,
     shards: Annotated[int, typer.Option(min=1, help="How many Spark tasks share the partitions.")] = 2,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="For a new log (default 8); an existing one is checked against it.")
+        int | None,
+        typer.Option(min=1, help="For a new log (default 8); an existing one is checked against it."),
     ] = None,
     master: Annotated[str, typer.Option(help="Spark's master URL; a local one by default.")] = "",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The gateway's port on loopback; 0 takes a free one.")] = 8080,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The gateway's port on loopback; 0 takes a free one.")
+    ] = 8080,
     snapshots: Annotated[Path | None, typer.Option(help="Folder for snapshots; beside the log by default.")] = None,
     snapshot_every: Annotated[int, typer.Option(min=1, help="Commands between two snapshots of a partition.")] = 20_000,
-    spark_conf: Annotated[list[str] | None, typer.Option("--spark-conf", metavar="NAME=VALUE", help="A setting for Spark.")] = None,
+    spark_conf: Annotated[
+        list[str] | None, typer.Option("--spark-conf", metavar="NAME=VALUE", help="A setting for Spark.")
+    ] = None,
     spark_output: Annotated[bool, typer.Option("--spark-output", help="Let Spark's own output through.")] = False,
     json: Json = False,
 ) -> None:

@@ -25,14 +25,14 @@ def refuse_nicely(command: Callable[P, T]) -> Callable[P, T]:
         try:
             return command(*args, **kwargs)
         except EngramError as problem:
-            print(f"engram: {problem}", file=sys.stderr)  # noqa: T201 - this is the command line
+            print(f"engram: {problem}", file=sys.stderr)
             raise SystemExit(UNAVAILABLE if isinstance(problem, Unavailable) else REFUSED) from None
 
     return run
 
 
 def say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - this is the command line
+    print(text, flush=True)
 
 
 def say_json(value: Any) -> None:

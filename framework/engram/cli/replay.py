@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from engram.cli.output import say_json, show_table
 from engram.codec.codec import Codec
@@ -18,7 +19,7 @@ def replay_log(reference: str, url: str, *, json: bool) -> None:
     log = open_log(url, app.name)
     codec = Codec(app)
     started = time.monotonic()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for partition in range(log.partitions):
         image = Image(partition, codec)
         end = log.end(partition)
@@ -40,7 +41,7 @@ def replay_log(reference: str, url: str, *, json: bool) -> None:
         return
     columns = ["partition", "records", "commands", "entities", "quarantined", "digest"]
     short = [[f"{r[c]:,}" if isinstance(r[c], int) else str(r[c])[:16] for c in columns] for r in rows]
-    commands = sum(int(r["commands"]) for r in rows)
+    commands = sum(r["commands"] for r in rows)
     show_table(f"{app.name}: {commands:,} commands replayed in {seconds:.1f} s", columns, short)
 
 
@@ -50,4 +51,4 @@ def _dropped(_handled: Handled, _image: Image) -> None:
 
 def _progress(image: Image, end: int) -> None:
     if sys.stderr.isatty():
-        print(f"\rpartition {image.partition}: record {image.offset:,} of {end:,}   ", end="", file=sys.stderr)  # noqa: T201
+        print(f"\rpartition {image.partition}: record {image.offset:,} of {end:,}   ", end="", file=sys.stderr)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json as json_module
 from difflib import get_close_matches
 from typing import Any
-
-import httpx
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import ProxyHandler, Request, build_opener
 
 from engram.cli.output import say, say_json
 from engram.errors import Misuse, Quarantined, Rejected, Unavailable
+
+_TIMEOUT_S = 30.0
 
 
 def send_command(
@@ -17,37 +20,48 @@ def send_command(
 ) -> None:
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     parameters = {"key": key, "wait": "reply" if wait else "log"}
-    content = _post(url, "commands", command, parameters, body, headers)
-    _show(content, "reply", json=json)
+    _show(_post(url, ("commands", command), parameters, body, headers), "reply", json=json)
 
 
 def ask_query(url: str, query: str, key: str, body: str, *, at_least: str, json: bool) -> None:
     parameters = {"key": key, **({"at_least": at_least} if at_least else {})}
-    _show(_post(url, "queries", query, parameters, body, {}), "answer", json=json)
+    _show(_post(url, ("queries", query), parameters, body, {}), "answer", json=json)
 
 
 def _post(
-    url: str, kind: str, name: str, parameters: dict[str, str], body: str, headers: dict[str, str]
+    url: str, asked: tuple[str, str], parameters: dict[str, str], body: str, headers: dict[str, str]
 ) -> dict[str, Any]:
-    with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
-        try:
-            path = _path(http, kind, name)
-            response = http.post(path, params=parameters, content=body.encode(), headers=headers)
-        except httpx.TransportError as problem:
-            raise Unavailable(f"No app answers at {url} ({problem}): is `engram run` running there?") from None
-    content: dict[str, Any] = response.json()
-    if response.is_success:
-        return content
-    detail = str(content.get("detail", response.text))
-    if response.status_code == 409:
+    try:
+        path = _path(url, *asked)
+        status, content = _exchange(f"{url}{path}?{urlencode(parameters)}", body.encode(), headers)
+    except (URLError, TimeoutError, ValueError) as problem:
+        why = getattr(problem, "reason", problem)
+        raise Unavailable(f"No app answers at {url} ({why}): is `engram run` running there?") from None
+    if status < 400:
+        return dict(content)
+    detail = str(content["detail"])
+    if status == 409:
         raise Rejected(content["code"], detail)
-    if response.status_code == 500:
+    if status == 500:
         raise Quarantined(detail)
-    raise Unavailable(detail) if response.status_code > 500 else Misuse(detail)
+    raise Unavailable(detail) if status > 500 else Misuse(detail)
 
 
-def _path(http: httpx.Client, kind: str, name: str) -> str:
-    (app,) = http.get("/api").json()
+def _exchange(url: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, Any]:
+    if not url.startswith(("http://", "https://")):
+        raise Misuse(f"{url} is not the address of a gateway: write http://HOST:PORT.")
+    request = Request(url, data=body, headers=headers)  # noqa: S310 - checked above
+    # A gateway is on loopback, or a proxy in front of it is named by its own address.
+    opener = build_opener(ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_TIMEOUT_S) as response:
+            return response.status, json_module.load(response)
+    except HTTPError as problem:
+        return problem.code, json_module.load(problem)
+
+
+def _path(url: str, kind: str, name: str) -> str:
+    _, (app,) = _exchange(f"{url}/api", None, {})
     names: dict[str, str] = app[kind]
     if name not in names:
         near = get_close_matches(name, names, n=3, cutoff=0.5)

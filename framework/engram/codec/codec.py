@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import partial
-from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pydantic_core
@@ -96,15 +96,19 @@ class Codec:
             head, *lines = record.payload.split(b"\n")
             if record.kind is Kind.COMMANDS:
                 header = CommandsHeader.model_validate_json(head)
+                _check_columns(header, header.session, header.sequence)
+                if not all(0 <= number < len(header.sessions) for number in set(header.session)):
+                    raise Corrupt(f"a command of a session that is not among its {len(header.sessions)}")
                 return Commands(header, self._bodies(header, lines))
             messages = MessagesHeader.model_validate_json(head)
+            _check_columns(messages, messages.origins)
             return Messages(messages, self._bodies(messages, lines))
         except (Corrupt, ValidationError, ValueError, IndexError) as problem:
             where = f"Record {record.offset} of partition {record.partition}"
             raise Corrupt(f"{where} cannot be decoded: {_short(problem)}") from problem
 
     def _bodies(self, header: BatchHeader, lines: list[bytes]) -> list[Command[Any, Any]]:
-        if len(lines) != len(header.types) or len(header.keys) != len(header.which):
+        if len(lines) != len(header.types):
             raise Corrupt(f"{len(lines)} lines of bodies for {len(header.types)} types")
         groups = [self._line(name, version, line) for (name, version), line in zip(header.types, lines, strict=True)]
         if sum(map(len, groups)) != len(header.which):
@@ -122,7 +126,10 @@ class Codec:
         if decode is not None:
             return decode(line)
         kind = self._type("command", self._commands, name)
-        return [kind.upcast(version, body) for body in pydantic_core.from_json(line)]
+        bodies = pydantic_core.from_json(line)
+        if not isinstance(bodies, list):
+            raise Corrupt(f"the bodies of {name} are not in an array")
+        return [kind.upcast(version, body) for body in bodies]
 
     def _type(self, what: str, types: dict[str, _Type], name: str) -> _Type:
         try:
@@ -150,7 +157,11 @@ class _Type:
                 return self._validate(data)
             except ValidationError as problem:
                 raise Corrupt(f"{self.cls.__name__} version {version}: {_short(problem)}") from problem
-        return self.upcast(version, pydantic_core.from_json(data))
+        try:
+            old = pydantic_core.from_json(data)
+        except ValueError as problem:
+            raise Corrupt(f"{self.cls.__name__} version {version}: {problem}") from problem
+        return self.upcast(version, old)
 
     def upcast(self, version: int, old: Any) -> Any:
         name = self.cls.__name__
@@ -159,11 +170,19 @@ class _Type:
                 f"{name} is at version {version} there, but this app knows only up to {self.version}: "
                 "run the newer code"
             )
+        if version < 1:
+            raise Corrupt(f"{name} is at version {version} there, but versions start at 1")
         try:
-            new = self._app.upcast(self.cls, version, old)
+            new = json.dumps(self._app.upcast(self.cls, version, old)).encode()
         except Exception as problem:
             raise Corrupt(f"the upcasters of {name} from version {version} failed: {problem!r}") from problem
-        return self.decode(self.version, json.dumps(new).encode())
+        return self.decode(self.version, new)
+
+
+def _check_columns(header: BatchHeader, *columns: Sized) -> None:
+    lengths = {len(header.which), len(header.keys), *map(len, columns)}
+    if len(lengths) > 1:
+        raise Corrupt(f"its columns differ in length: {sorted(lengths)}")
 
 
 def _short(problem: Exception) -> str:

@@ -49,7 +49,7 @@ class Origin(NamedTuple):
     the same partition. Origins of one partition only grow, which is what makes a watermark enough."""
 
     offset: int
-    index: int
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
     number: int
 
 

@@ -39,13 +39,13 @@ class OriginRow(NamedTuple):
 
     partition: int
     offset: int
-    index: int
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
     number: int
 
 
 class QuarantineRow(NamedTuple):
     offset: int
-    index: int
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
     command: str
     key: str
     error: str

@@ -13,12 +13,8 @@ from hashlib import blake2b
 from engram.errors import Rejected
 from engram.image.outcome import Outcome, rejection
 
-STALE = rejection(
-    Rejected("already_handled", "This command was handled before, and its reply is no longer kept.")
-)
-REUSED = rejection(
-    Rejected("idempotency_key_reused", "This idempotency key was used before for a different command.")
-)
+STALE = rejection(Rejected("already_handled", "This command was handled before, and its reply is no longer kept."))
+REUSED = rejection(Rejected("idempotency_key_reused", "This idempotency key was used before for a different command."))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,23 @@ class Freeze:
         self.memory = memory
         self.rows: list[EntityRow] = []
         self._codec = codec
+        self._problem: Exception | None = None
         self._waiting = {name: dict(of_type) for name, of_type in entities.items()}
 
     def before_change(self, name: str, key: str) -> None:
-        """Must be called before an entity changes that was there when the freeze began."""
+        """Must be called before an entity changes that was there when the freeze began. Never raises: the command
+        that comes is not to blame for a state that cannot be encoded."""
         entity = self._waiting[name].pop(key, None)
         if entity is not None:
-            self._encode(name, key, entity)
+            try:
+                self._encode(name, key, entity)
+            except Exception as problem:  # noqa: BLE001 - raised again by the next `advance`
+                self._problem = problem
 
     def advance(self, limit: int) -> bool:
-        """Encodes up to `limit` entities; False when none is waiting."""
+        """Encodes up to `limit` entities; False when none is waiting. Raises what an entity's encoding raised."""
+        if self._problem is not None:
+            raise self._problem
         for name, waiting in self._waiting.items():
             while waiting and limit > 0:
                 key, entity = waiting.popitem()

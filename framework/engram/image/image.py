@@ -20,6 +20,7 @@ from engram.image.undo import UndoLog, adopt, field_shapes
 from engram.model.app import entity_of
 from engram.model.command import Command
 from engram.model.context import Context
+from engram.model.declared import UNDECLARED
 from engram.model.entity import Entity
 from engram.model.event import Event
 from engram.model.query import Query
@@ -28,15 +29,17 @@ from engram.model.shape import Shape
 # How many quarantined commands an image lists; the count goes on beyond it.
 QUARANTINE_LISTED = 1000
 _REPLY = Verdict.REPLY
+_NOTHING: tuple[list[Any], list[Any]] = [], []
 
 
 class Emitted(NamedTuple):
     """An event on its way out: `(offset, index, number)` says which command emitted it, and makes it unique."""
 
     offset: int
-    index: int
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
     number: int
     event: Event
+    body: bytes
 
 
 class Handled(NamedTuple):
@@ -99,7 +102,7 @@ class Image:
             if isinstance(content, Commands):
                 self._handle_commands(record.offset, content, handled)
             else:
-                self._handle_messages(record.offset, content, handled)
+                self._handle_messages(content, handled)
         self.last_index = max(len(content.commands) - 1, 0) if not isinstance(content, Epoch) else 0
         self.offset += 1
         return handled
@@ -127,7 +130,7 @@ class Image:
             seen.offset = offset
             keep(outcome)
 
-    def _handle_messages(self, offset: int, batch: Messages, handled: Handled) -> None:
+    def _handle_messages(self, batch: Messages, handled: Handled) -> None:
         header = batch.header
         seen = self.origins.get(header.origin_partition, Origin(-1, 0, 0))
         for index, (command, key, origin) in enumerate(zip(batch.commands, header.keys, header.origins, strict=True)):
@@ -163,9 +166,15 @@ class Image:
             reply = command.handle(entity, context)
             # A reply is encoded at once: it may be part of the state, and change with it.
             outcome = DONE if reply is None and plan.replies_none else Outcome(_REPLY, plan.encode_reply(reply))
-            home.settle(entity, before, self._undo)
+            after = home.capture(entity)
             if entity.key != key:
                 raise Misuse(f"{type(command).__name__} changed its entity's key; a key is for ever.")
+            if context._sends or context._events:
+                messages, events = self._effects(index)
+            else:
+                messages, events = _NOTHING
+            # Last, because it forgets the way back.
+            home.settle(entity, before, after, self._undo)
         except Exception as problem:  # noqa: BLE001 - whatever a handler raises must leave no trace
             self._undo.roll_back()
             home.restore(entity, before)
@@ -173,8 +182,9 @@ class Image:
             return self._refuse(index, command, key, problem, handled)
         if new:
             home.entities[key] = entity
-        if context._sends or context._events:
-            self._collect(index, handled)
+        if messages or events:
+            handled.messages.extend(messages)
+            handled.events.extend(events)
         return outcome
 
     def _refuse(
@@ -190,20 +200,23 @@ class Image:
             self.quarantine.append(QuarantineRow(self.offset, index, name, key, error))
         return quarantine(problem)
 
-    def _collect(self, index: int, handled: Handled) -> None:
+    def _effects(self, index: int) -> tuple[list[Message], list[Emitted]]:
         sends, events = self._context._take_effects()
+        messages = []
         for number, (key, command) in enumerate(sends):
             name, version = command.__engram__.name or "", command.__engram__.version
             body = self.codec.encode_body(command)
-            handled.messages.append(Message(name, version, key, body, Origin(self.offset, index, number)))
-        for number, event in enumerate(events):
-            handled.events.append(Emitted(self.offset, index, number, event))
+            messages.append(Message(name, version, key, body, Origin(self.offset, index, number)))
+        return messages, [
+            Emitted(self.offset, index, number, event, self.codec.encode_body(event))
+            for number, event in enumerate(events)
+        ]
 
     def _check_effect(self, effect: Any) -> None:
         kind = "event" if isinstance(effect, Event) else "command"
         known: dict[str, type[Any]] = self.app.events if kind == "event" else self.app.commands
-        name = getattr(effect, "__engram__", None) and effect.__engram__.name
-        if known.get(name) is not type(effect):
+        declared = getattr(effect, "__engram__", UNDECLARED)
+        if known.get(declared.name or "") is not type(effect):
             raise Misuse(f"{type(effect).__name__} is no {kind} of app {self.app.name}: list it in App({kind}s=[...])")
 
     # Reading
@@ -318,14 +331,13 @@ class _Home:
             setattr(entity, name, adopt(getattr(entity, name), undo, shape))
         self.entities[key] = entity
 
-    def settle(self, entity: Entity, before: tuple[Any, ...], undo: UndoLog) -> None:
+    def settle(self, entity: Entity, before: tuple[Any, ...], after: tuple[Any, ...], undo: UndoLog) -> None:
         """Makes a command's changes final. A container that was assigned becomes a tracked one."""
+        for at, name, shape in self._mutable:
+            if after[at] is not before[at]:
+                setattr(entity, name, adopt(after[at], undo, shape))
         if undo:
             undo.settle()
-        for at, name, shape in self._mutable:
-            value = getattr(entity, name)
-            if value is not before[at]:
-                setattr(entity, name, adopt(value, undo, shape))
 
     def restore(self, entity: Entity, before: tuple[Any, ...]) -> None:
         for name, value in zip(self._fields, before, strict=True):

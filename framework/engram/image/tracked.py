@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any, SupportsIndex
+from typing import Any, Self, SupportsIndex
 
 from engram.model.entity import Part
 
@@ -27,9 +27,9 @@ class TrackedList(list[Any]):
 
     __slots__ = ("_nested", "_undo")
 
-    def __init__(self, values: Iterable[Any], undo: _Undo, *, nested: bool) -> None:
+    def __init__(self, values: Iterable[Any] = (), undo: _Undo = None, *, nested: bool = False) -> None:
         list.__init__(self, values)
-        self._undo = undo
+        self._undo: _Undo = [] if undo is None else undo  # `dataclasses.asdict` makes one that belongs nowhere
         self._nested = nested
 
     def append(self, value: Any) -> None:
@@ -40,10 +40,11 @@ class TrackedList(list[Any]):
 
     def extend(self, values: Iterable[Any]) -> None:
         size = len(self)
-        list.extend(self, values)
+        added = list(values)  # first, because an iterator may raise halfway
+        list.extend(self, added)
         self._undo.append((list.__delitem__, self, slice(size, None)))
         if self._nested:
-            for value in self[size:]:
+            for value in added:
                 self._stored(value)
 
     def insert(self, index: SupportsIndex, value: Any) -> None:
@@ -77,10 +78,11 @@ class TrackedList(list[Any]):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, slice):
+            added = list(value)
             self._note_all()
-            list.__setitem__(self, index, value)
+            list.__setitem__(self, index, added)
             if self._nested:
-                for stored in self[index]:
+                for stored in added:
                     self._stored(stored)
             return
         old = self[index]
@@ -103,11 +105,11 @@ class TrackedList(list[Any]):
             self._note_all()
             list.__delitem__(self, index)
 
-    def __iadd__(self, values: Iterable[Any]) -> TrackedList:  # type: ignore[override,misc]  # list's is Self
+    def __iadd__(self, values: Iterable[Any]) -> Self:  # type: ignore[misc]  # list takes fewer
         self.extend(values)
         return self
 
-    def __imul__(self, times: SupportsIndex) -> TrackedList:  # type: ignore[override,misc]  # list's is Self
+    def __imul__(self, times: SupportsIndex) -> Self:
         self[:] = list(self) * times
         return self
 
@@ -137,9 +139,9 @@ class TrackedDict(dict[Any, Any]):
 
     __slots__ = ("_nested", "_order", "_undo")
 
-    def __init__(self, values: dict[Any, Any], undo: _Undo, *, nested: bool) -> None:
+    def __init__(self, values: Any = (), undo: _Undo = None, *, nested: bool = False) -> None:
         dict.__init__(self, values)
-        self._undo = undo
+        self._undo: _Undo = [] if undo is None else undo  # `dataclasses.asdict` makes one that belongs nowhere
         self._nested = nested
         self._order: list[Any] | None = None
 
@@ -147,9 +149,9 @@ class TrackedDict(dict[Any, Any]):
         old = dict.get(self, key, _MISSING)
         dict.__setitem__(self, key, value)
         if old is _MISSING:
-            self._undo.append((TrackedDict._take_out, self, key))
             if self._order is not None:
-                self._order.append(key)
+                self._follow(key)
+            self._undo.append((TrackedDict._take_out, self, key))
         else:
             self._undo.append((dict.__setitem__, self, key, old))
         if self._nested and isinstance(value, (list, dict, Part)):
@@ -157,8 +159,9 @@ class TrackedDict(dict[Any, Any]):
 
     def __delitem__(self, key: Any) -> None:
         value = self[key]
-        if next(reversed(self)) == key:
-            self._undo.append((dict.__setitem__, self, key, value))
+        last = next(reversed(self))
+        if last == key:  # put back as it was: 1 and True are equal, and so are noon in two time zones
+            self._undo.append((dict.__setitem__, self, last, value))
         elif len(self) <= _SMALL:
             self._note_all()
         else:
@@ -193,7 +196,7 @@ class TrackedDict(dict[Any, Any]):
         self._note_all()
         dict.clear(self)
 
-    def __ior__(self, other: Any) -> TrackedDict:  # type: ignore[override,misc]  # dict's is Self
+    def __ior__(self, other: Any) -> Self:  # type: ignore[misc]  # dict has overloads
         self.update(other)
         return self
 
@@ -211,10 +214,20 @@ class TrackedDict(dict[Any, Any]):
         self._order = None
 
     def _note_order(self) -> None:
-        # Only a command's first change may rebuild the list: its later ones rely on what it holds.
-        stale = self._order is not None and not self._undo and len(self._order) > 2 * len(self)
-        if self._order is None or stale:
-            self._order = list(self)
+        if self._order is None or len(self._order) > 2 * len(self):
+            self._set_order(list(self))
+
+    def _follow(self, key: Any) -> None:
+        assert self._order is not None
+        if len(self._order) > 2 * len(self):
+            self._set_order(None)  # mostly deleted keys: the next deletion from the middle makes a new one
+        else:
+            self._order.append(key)
+
+    def _set_order(self, order: list[Any] | None) -> None:
+        # Earlier changes of the same command rely on what the list holds now.
+        self._undo.append((setattr, self, "_order", self._order))
+        self._order = order
 
     # The ways back
 
@@ -224,10 +237,11 @@ class TrackedDict(dict[Any, Any]):
             self._order.pop()
 
     def _put_back(self, key: Any, value: Any) -> None:
-        dict.__setitem__(self, key, value)
-        assert self._order is not None
-        place = {k: i for i, k in enumerate(self._order)}
-        self._replace({k: self[k] for k in sorted(self, key=place.__getitem__)}, self._order)
+        order = self._order
+        assert order is not None
+        place = {k: i for i, k in enumerate(order)}
+        dict.__setitem__(self, order[place[key]], value)
+        self._replace({k: self[k] for k in sorted(self, key=place.__getitem__)}, order)
 
     def _replace(self, values: dict[Any, Any], order: list[Any] | None) -> None:
         dict.clear(self)

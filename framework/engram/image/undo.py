@@ -30,12 +30,12 @@ class UndoLog(list[tuple[Any, ...]]):
         self.unsettled.clear()
 
     def settle(self) -> None:
-        """Forgets how to take back, and adopts what was put in."""
-        self.clear()
+        """Adopts what was put in, and forgets how to take back."""
         if self.unsettled:
             for holder, place, value in self.unsettled:
                 _settle(holder, place, value, self)
             self.unsettled.clear()
+        self.clear()
 
 
 def adopt(value: Any, undo: UndoLog, shape: Shape = Shape.NESTED) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from engram.codec.record import Kind, Origin, Record
+from engram.errors import Misuse
 
 # A record is handled as one piece, between queries; and Kafka's brokers refuse large ones.
 RECORD_BYTES = 8 * 1024 * 1024
@@ -26,12 +27,19 @@ class Entry(NamedTuple):
     origin: tuple[int, Origin] | None = None
 
 
+def check_partitions(entries: Sequence[Entry], partitions: int) -> None:
+    """Raises `Misuse` when an entry is for a partition that is not there: nobody would ever read it."""
+    for entry in entries:
+        if not 0 <= entry.partition < partitions:
+            raise Misuse(f"There is no partition {entry.partition}: the log has 0 to {partitions - 1}.")
+
+
 class OutEvent(NamedTuple):
     """An event outside the application. The first four fields say which command emitted it: they are unique."""
 
     partition: int
     offset: int
-    index: int
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
     number: int
     name: str
     version: int
@@ -57,11 +65,12 @@ class Log(Protocol):
     app: str
     partitions: int
 
-    def append(self, entries: Sequence[Entry]) -> list[int]:
-        """Appends all entries, in order, and returns their offsets, once they are durable.
+    def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
+        """Appends all entries, in order, lets all events out, and returns the entries' offsets, once all is durable.
 
-        Entries of one partition get consecutive offsets. All or none: after an error nothing was appended,
-        unless it is `Unavailable` and says that this is not known. May be called from any thread.
+        Entries of one partition get consecutive offsets. An event that is out already is left as it is. All or
+        none: after an error nothing was appended, unless it is `Unavailable` and says that this is not known.
+        An entry for a partition that the log does not have is `Misuse`. May be called from any thread.
         """
 
     def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
@@ -76,9 +85,6 @@ class Log(Protocol):
         May answer less than the truth, never more: it saves appending again what is there already.
         """
 
-    def emit(self, events: Sequence[OutEvent]) -> None:
-        """Makes events durable outside. An event that is there already is left as it is."""
-
     def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
         """Events of a partition after (offset, index, number), in order."""
 
@@ -86,4 +92,3 @@ class Log(Protocol):
         """A new watch, which sees every append from now on."""
 
     def close(self) -> None: ...
-

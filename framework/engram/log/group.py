@@ -63,20 +63,20 @@ class GroupCommit:
     def _commit(self, taken: list[tuple[int, Envelope, Any]]) -> None:
         # A stable sort: the order within a partition stays that of submission.
         taken.sort(key=itemgetter(0))
-        time = self._clock()
         entries: list[Entry] = []
         tickets: list[list[Any]] = []
-        for partition, of_partition in groupby(taken, key=itemgetter(0)):
-            for piece in _pieces(of_partition):
-                payload = encode_commands([envelope for _, envelope, _ in piece], self._writer)
-                entries.append(Entry(partition, Kind.COMMANDS, time, payload))
-                tickets.append([ticket for _, _, ticket in piece])
         settled: Settled = []
         try:
+            time = self._clock()
+            for partition, of_partition in groupby(taken, key=itemgetter(0)):
+                for piece in _pieces(of_partition):
+                    payload = encode_commands([envelope for _, envelope, _ in piece], self._writer)
+                    entries.append(Entry(partition, Kind.COMMANDS, time, payload))
+                    tickets.append([ticket for _, _, ticket in piece])
             offsets = self._log.append(entries)
         except Exception as problem:  # noqa: BLE001 - this thread must go on: everybody's commands pass through it
             why = problem if isinstance(problem, EngramError) else Unavailable(f"The log failed: {problem!r}")
-            settled.extend((ticket, why) for piece_tickets in tickets for ticket in piece_tickets)
+            settled.extend((ticket, why) for _, _, ticket in taken)
         else:
             for entry, offset, piece_tickets in zip(entries, offsets, tickets, strict=True):
                 for index, ticket in enumerate(piece_tickets):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from engram.codec.record import Origin, Record
-from engram.log.base import Entry, OutEvent
+from engram.log.base import Entry, OutEvent, check_partitions
 
 
 class MemoryLog:
@@ -22,7 +23,8 @@ class MemoryLog:
         self._events: dict[tuple[int, int, int, int], OutEvent] = {}
         self._watches: set[MemoryWatch] = set()
 
-    def append(self, entries: Sequence[Entry]) -> list[int]:
+    def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
+        check_partitions(entries, self.partitions)
         offsets = []
         with self._lock:
             for entry in entries:
@@ -33,6 +35,8 @@ class MemoryLog:
                     origin_partition, origin = entry.origin
                     pair = entry.partition, origin_partition
                     self._origins[pair] = max(origin, self._origins.get(pair, origin))
+            for event in events:
+                self._events.setdefault(event[:4], event)
             for watch in self._watches:
                 watch.wake()
         return offsets
@@ -47,55 +51,47 @@ class MemoryLog:
     def last_origin(self, partition: int, origin_partition: int) -> Origin | None:
         return self._origins.get((partition, origin_partition))
 
-    def emit(self, events: Sequence[OutEvent]) -> None:
-        with self._lock:
-            for event in events:
-                self._events.setdefault(event[:4], event)
-
     def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
         with self._lock:
             later = (e for place, e in self._events.items() if place[0] == partition and place[1:] > after)
             return sorted(later)[:limit]
 
     def watch(self) -> MemoryWatch:
-        watch = MemoryWatch(self._watches)
-        with self._lock:
-            self._watches.add(watch)
-        return watch
+        return MemoryWatch(self._watches, self._lock)
 
     def close(self) -> None:
         """Keeps the records: whoever holds the object may read on."""
 
 
 class MemoryWatch:
-    """A pipe that every append writes to."""
+    """A pipe that every append writes to, while it is among `others`, which only a holder of `lock` looks at."""
 
-    def __init__(self, others: set[MemoryWatch]) -> None:
+    def __init__(self, others: set[MemoryWatch], lock: threading.Lock) -> None:
         self._others = others
+        self._lock = lock
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        with lock:
+            others.add(self)
 
     def fileno(self) -> int:
         return self._read
 
     def wake(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # full: it is awake already
             os.write(self._write, b"!")
-        except BlockingIOError:
-            pass  # full: it is awake already
 
     def clear(self) -> None:
         drain(self._read)
 
     def close(self) -> None:
-        self._others.discard(self)
+        with self._lock:
+            self._others.discard(self)
         os.close(self._read)
         os.close(self._write)
 
 
 def drain(fd: int) -> None:
     """Reads a non-blocking pipe empty."""
-    try:
+    with suppress(BlockingIOError):
         while os.read(fd, 4096):
             pass
-    except BlockingIOError:
-        pass

@@ -6,6 +6,7 @@ that one fsync commits whatever arrived together, for whichever partitions.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from engram.codec.record import Kind, Origin, Record
 from engram.errors import Corrupt, Misuse, Unavailable
-from engram.log.base import Entry, OutEvent
+from engram.log.base import Entry, OutEvent, check_partitions
 from engram.log.wake import Wake, WakeFolder
 
 FORMAT = 1
@@ -69,6 +70,9 @@ class SqliteLog:
         try:
             if new:
                 path.parent.mkdir(parents=True, exist_ok=True)
+            # Not the file itself: closing a second descriptor of it would drop SQLite's own locks. A folder can be
+            # locked as well, and leaves no lock file behind.
+            self._turn = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
             self._db = _connect(path)
             if new or _is_empty(self._db):
                 self._make(app, partitions)
@@ -99,7 +103,8 @@ class SqliteLog:
             rows = [("app", app), ("partitions", str(partitions)), ("format", str(FORMAT))]
             self._db.executemany("insert into meta values (?, ?)", rows)
 
-    def append(self, entries: Sequence[Entry]) -> list[int]:
+    def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
+        check_partitions(entries, self.partitions)
         offsets: list[int] = []
         rows = []
         with self._lock, self._durably("append"), self._transaction():
@@ -115,6 +120,10 @@ class SqliteLog:
             self._db.executemany(
                 "insert into record (id, kind, time, payload, origin_partition, origin) values (?, ?, ?, ?, ?, ?)",
                 rows,
+            )
+            self._db.executemany(
+                "insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(*event[:7], event.body.decode()) for event in events],
             )
         self._wake.wake_all()
         return offsets
@@ -147,11 +156,6 @@ class SqliteLog:
             text = self._db.execute(query, (partition, origin_partition)).fetchone()[0]
         return None if text is None else Origin(*map(int, text.split(".")))
 
-    def emit(self, events: Sequence[OutEvent]) -> None:
-        rows = [(*event[:7], event.body.decode()) for event in events]
-        with self._lock, self._durably("append"), self._transaction():
-            self._db.executemany("insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-
     def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
         query = (
             "select * from event where partition = ? and (offset, number_in_record, number) > (?, ?, ?) "
@@ -159,26 +163,34 @@ class SqliteLog:
         )
         with self._lock, self._durably("read"):
             rows = self._db.execute(query, (partition, *after, limit)).fetchall()
-        return [OutEvent(*row[:7], row[7].encode()) for row in rows]
+        return [OutEvent(p, o, i, n, name, v, time, body.encode()) for p, o, i, n, name, v, time, body in rows]
 
     def watch(self) -> Wake:
         return self._wake.join()
 
     def close(self) -> None:
         with self._lock:
-            self._db.close()
+            if self._turn >= 0:
+                self._db.close()
+                os.close(self._turn)
+                self._turn = -1
         self._wake.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("begin immediate")
+        # SQLite waits for another writer by looking again after ever longer naps, up to 100 ms. The kernel wakes
+        # the next one at once.
+        fcntl.flock(self._turn, fcntl.LOCK_EX)
         try:
+            self._db.execute("begin immediate")
             yield
             self._db.execute("commit")
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("rollback")
             raise
+        finally:
+            fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     @contextmanager
     def _durably(self, what: str) -> Iterator[None]:
@@ -191,13 +203,15 @@ class SqliteLog:
 
 def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    if not _is_empty(db):
+        db.execute("select value from meta")  # fails on somebody else's database, before that is changed to WAL
     db.execute("pragma journal_mode=wal")
     db.execute("pragma synchronous=full")
     return db
 
 
 def _is_empty(db: sqlite3.Connection) -> bool:
-    return db.execute("select count(*) from sqlite_master").fetchone() == (0,)
+    return bool(db.execute("select count(*) from sqlite_master").fetchone()[0] == 0)
 
 
 def _origin_text(origin: Origin) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,37 +18,40 @@ from engram.log.memory import drain
 
 
 class WakeFolder:
-    """One process's view of the folder."""
+    """One process's view of the folder. Its methods may be called from any thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pipes: dict[str, int] = {}
+        self._lock = threading.Lock()
 
     def join(self) -> Wake:
         """A new pipe, which every commit from now on writes to."""
         # A last reader that leaves removes the folder: between our two steps it may be gone again.
         for _ in range(100):
             self._folder.mkdir(exist_ok=True)
-            path = self._folder / secrets.token_hex(8)
             with suppress(FileNotFoundError):
-                os.mkfifo(path, 0o600)
-                return Wake(path)
+                return Wake(self._folder / secrets.token_hex(8))
         raise OSError(errno.EAGAIN, f"{self._folder} disappears as soon as it is made")
 
     def wake_all(self) -> None:
         """Tells every reader, without waiting for any."""
         try:
-            names = os.listdir(self._folder)
+            names = [path.name for path in self._folder.iterdir() if not path.name.startswith(".")]
         except FileNotFoundError:
             names = []
-        for gone in self._pipes.keys() - set(names):
-            os.close(self._pipes.pop(gone))
-        for name in names:
-            self._wake(name)
+        with self._lock:
+            for gone in self._pipes.keys() - set(names):
+                os.close(self._pipes.pop(gone))
+            for name in names:
+                self._wake(name)
 
     def close(self) -> None:
-        while self._pipes:
-            os.close(self._pipes.popitem()[1])
+        with self._lock:
+            while self._pipes:
+                os.close(self._pipes.popitem()[1])
+        with suppress(OSError):  # there is none, or somebody still reads
+            self._folder.rmdir()
 
     def _wake(self, name: str) -> None:
         try:
@@ -63,7 +67,7 @@ class WakeFolder:
             if name in self._pipes:
                 os.close(self._pipes.pop(name))
             with suppress(FileNotFoundError):
-                os.unlink(self._folder / name)
+                (self._folder / name).unlink()
 
 
 class Wake:
@@ -71,8 +75,12 @@ class Wake:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # Under a hidden name until it is open: a writer takes a pipe that nobody reads for a dead one's.
+        hidden = path.with_name(f".{path.name}")
+        os.mkfifo(hidden, 0o600)
         # Open for writing too: otherwise the pipe reads as ended whenever no writer has it open.
-        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        hidden.rename(path)
 
     def fileno(self) -> int:
         return self._fd
@@ -82,6 +90,6 @@ class Wake:
 
     def close(self) -> None:
         with suppress(OSError):
-            os.unlink(self._path)
+            self._path.unlink()
             self._path.parent.rmdir()
         os.close(self._fd)

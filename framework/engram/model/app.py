@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from engram.errors import Misuse
 from engram.model.boundary import Boundary, type_arguments
 from engram.model.command import Command
-from engram.model.declared import NAME
+from engram.model.declared import NAME, Declared
 from engram.model.entity import Entity
 from engram.model.event import Event
 from engram.model.query import Query
@@ -74,17 +74,17 @@ class App:
         return [t for registry in registries for t in registry.values()]
 
 
-def entity_of(cls: type[Command[Any, Any]] | type[Query[Any, Any]]) -> type[Entity]:
+def entity_of(cls: type[Command[Any, Any] | Query[Any, Any]]) -> type[Entity]:
     """The entity type that a command or query is for."""
     return _arguments(cls)[0]  # type: ignore[no-any-return]  # checked by App
 
 
-def result_of(cls: type[Command[Any, Any]] | type[Query[Any, Any]]) -> Any:
+def result_of(cls: type[Command[Any, Any] | Query[Any, Any]]) -> Any:
     """The type of a command's reply or a query's answer."""
     return _arguments(cls)[1]
 
 
-def _arguments(cls: type[Any]) -> tuple[Any, ...]:
+def _arguments(cls: Any) -> tuple[Any, ...]:
     return type_arguments(cls, Command if issubclass(cls, Command) else Query) or (None, None)
 
 
@@ -94,8 +94,9 @@ def _by_name(what: str, listed: list[Any], base: type[Any], found: list[str]) ->
         if not (isinstance(cls, type) and issubclass(cls, base)):
             found.append(f"{cls!r} is listed as a {what} but is not a subclass of {base.__name__}")
             continue
-        found += cls.__engram__.problems(f"{what} {cls.__name__}")
-        name = cls.__engram__.name
+        declared: Declared = cls.__dict__["__engram__"]
+        found += declared.problems(f"{what} {cls.__name__}")
+        name = declared.name
         if name is None:
             continue
         other = by_name.setdefault(name, cls)
@@ -136,6 +137,8 @@ def _entity_problems(entity: type[Entity]) -> list[str]:
             state_shape(annotation)
         except Refused as why:
             found.append(f"{what}: field {name}: {why}")
+        except NameError as problem:
+            found.append(f"{what}: field {name}: an annotation of its type cannot be resolved: {problem}")
     return found or _adapter_problems(what, entity)
 
 
@@ -165,9 +168,7 @@ def _adapter_problems(what: str, tp: Any) -> list[str]:
     return []
 
 
-def _chains(
-    types: list[type[Any]], upcasters: list[Upcaster], found: list[str]
-) -> dict[type[Any], list[Upcaster]]:
+def _chains(types: list[type[Any]], upcasters: list[Upcaster], found: list[str]) -> dict[type[Any], list[Upcaster]]:
     chains: dict[type[Any], dict[int, Upcaster]] = {}
     for up in upcasters:
         name = getattr(up.of, "__name__", repr(up.of))

@@ -13,7 +13,11 @@ class Boundary(BaseModel):
     """Frozen, and closed: a field that is not declared is refused."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings"
+        frozen=True,
+        extra="forbid",
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+        ser_json_inf_nan="strings",
     )
     __engram__: ClassVar[Declared] = UNDECLARED
 

@@ -10,7 +10,7 @@ from engram.model.context import Context
 from engram.model.entity import Entity
 
 E = TypeVar("E", bound=Entity)
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 
 
 class Command(Boundary, Generic[E, R]):

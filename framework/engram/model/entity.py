@@ -10,9 +10,7 @@ from pydantic import ConfigDict
 from engram.model.declared import UNDECLARED, Declared
 
 # One way to JSON for all state: bytes that are not UTF-8 and floats that are not finite survive it.
-STATE_CONFIG = ConfigDict(
-    extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings"
-)
+STATE_CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,8 +62,9 @@ class Part:
     def __setattr__(self, name: str, value: Any) -> None:
         undo = self._undo
         if undo is not None:
-            undo.append((object.__setattr__, self, name, getattr(self, name)))
-            if type(value) in (list, dict) or isinstance(value, Part):
+            old = getattr(self, name)
+            undo.append((object.__setattr__, self, name, old))
+            if value is not old and isinstance(value, (list, dict, Part)):
                 undo.unsettled.append((self, name, value))
         object.__setattr__(self, name, value)
 

@@ -18,7 +18,7 @@ class Position(NamedTuple):
 
     partition: int
     offset: int
-    index: int
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
 
     def __str__(self) -> str:
         return f"{self.partition}:{self.offset}.{self.index}"

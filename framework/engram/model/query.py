@@ -9,7 +9,7 @@ from engram.model.boundary import Boundary
 from engram.model.entity import Entity
 
 E = TypeVar("E", bound=Entity)
-A = TypeVar("A")
+A = TypeVar("A", covariant=True)
 
 
 class Query(Boundary, Generic[E, A]):

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from engram.model.entity import Part
 
 _IMMUTABLE = (str, int, float, bool, bytes, type(None), datetime, date, time, timedelta, Decimal, UUID)
-_KEYS = (str, int, date, datetime, UUID, Enum)
+_KEYS = (str, int, date, datetime, UUID)
 
 
 class Shape(IntEnum):
@@ -31,7 +31,7 @@ class Shape(IntEnum):
     NESTED = 2  # a part, or containers within containers
 
 
-class Refused(Exception):  # noqa: N818 - said of a type, not an error of the program
+class Refused(Exception):
     """Why a type cannot be part of state."""
 
 
@@ -58,6 +58,8 @@ def find_set(tp: Any, seen: frozenset[Any] = frozenset()) -> str | None:
         inner = [f.annotation for f in tp.model_fields.values()]
     elif dataclasses.is_dataclass(tp):
         inner = list(part_fields(tp).values())
+    elif issubclass(tp, (tuple, dict)):  # a NamedTuple, a TypedDict
+        inner = list(get_type_hints(tp).values())
     else:
         inner = []
     seen |= {tp} if isinstance(tp, type) else frozenset()
@@ -68,7 +70,7 @@ def find_set(tp: Any, seen: frozenset[Any] = frozenset()) -> str | None:
 class _Reader:
     seen: tuple[type, ...]
 
-    def shape(self, tp: Any) -> Shape:
+    def shape(self, tp: Any) -> Shape:  # noqa: PLR0911 - one return per kind of type
         if isinstance(tp, NewType):
             return self.shape(tp.__supertype__)
         origin, args = get_origin(tp), get_args(tp)
@@ -94,8 +96,10 @@ class _Reader:
             raise Refused(f"{container.__name__} says not what it holds: write list[str], dict[str, int], ...")
         if container is dict:
             key = args[0].__supertype__ if isinstance(args[0], NewType) else args[0]
-            if not (isinstance(key, type) and issubclass(key, _KEYS)):
-                raise Refused(f"a dict's keys must be str, int, date, datetime, UUID or an Enum, not {_name(key)}")
+            if not (isinstance(key, type) and _is_key(key)):
+                raise Refused(
+                    f"a dict's keys must be str, int, date, datetime, UUID, IntEnum or an Enum of str, not {_name(key)}"
+                )
         return Shape.FLAT if self.shape(args[-1]) is Shape.FIXED else Shape.NESTED
 
     def _tuple(self, args: tuple[Any, ...]) -> Shape:
@@ -107,11 +111,11 @@ class _Reader:
     def _class(self, tp: type) -> Shape:
         if issubclass(tp, (*_IMMUTABLE, Enum)):
             return Shape.FIXED
-        if tp in self.seen:  # a recursive type: its first visit decides
-            return Shape.FIXED
+        if tp in self.seen:  # a recursive type, whose fields are being looked at already
+            return Shape.NESTED if issubclass(tp, Part) else Shape.FIXED
         inner = _Reader((*self.seen, tp))
         if issubclass(tp, Part):
-            if not dataclasses.is_dataclass(tp) or "__dict__" in dir(tp):
+            if not hasattr(tp, "__dataclass_fields__") or tp.__dictoffset__:
                 raise Refused(f"{tp.__name__} is a Part but not @dataclass(slots=True)")
             for annotation in part_fields(tp).values():
                 inner.shape(annotation)
@@ -120,6 +124,11 @@ class _Reader:
             if inner.shape(annotation) is not Shape.FIXED:
                 raise Refused(f"{tp.__name__}.{field} of a frozen type can change in place: use a tuple")
         return Shape.FIXED
+
+
+def _is_key(tp: type) -> bool:
+    # A key is text in JSON. Only for enums of str, and for IntEnum, is there a way back from it.
+    return issubclass(tp, _KEYS) or (issubclass(tp, Enum) and all(isinstance(m.value, str) for m in tp))
 
 
 def _frozen_fields(tp: type) -> dict[str, Any]:
@@ -144,5 +153,3 @@ _ALLOWED = (
 
 def _name(tp: Any) -> str:
     return tp.__name__ if isinstance(tp, type) and not get_args(tp) else str(tp).replace("typing.", "")
-
-

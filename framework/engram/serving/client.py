@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections import deque
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import httpx
+import aiohttp
 from pydantic import TypeAdapter
 
 from engram.errors import Behind, Corrupt, EngramError, Misuse, Quarantined, Rejected, Unavailable
@@ -44,8 +45,7 @@ class Client:
         self._app = app
         self._timeout = timeout
         self._patience = patience
-        limits = httpx.Limits(max_connections=256, max_keepalive_connections=256)
-        self._http = httpx.AsyncClient(timeout=timeout + _GRACE_S, limits=limits, trust_env=False)
+        self._session: aiohttp.ClientSession | None = None  # made on first use, on the loop that uses it
         self._name = secrets.token_hex(8)
         self._opened = 0
         self._free: deque[tuple[str, int]] = deque()
@@ -87,11 +87,22 @@ class Client:
 
     async def status(self, *, digests: bool = False) -> dict[str, Any]:
         """The app's shards and partitions."""
-        response = await self._http.get(self._base, params={"digests": str(digests).lower()})
-        return dict(_content(response))
+        parameters = {"digests": str(digests).lower()}
+        async with self._http().get(self._base, params=parameters) as response:
+            return _content(response.status, await response.read())
 
     async def close(self) -> None:
-        await self._http.aclose()
+        if self._session is not None:
+            await self._session.close()
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # No limit of connections: a command waits for its reply, and a query behind it must not wait too.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=self._timeout + _GRACE_S),
+            )
+        return self._session
 
     async def _send(
         self, key: str, command: Command[Any, Any], wait: str, idempotency_key: str | None
@@ -118,9 +129,9 @@ class Client:
         pause = _FIRST_PAUSE_S
         while True:
             try:
-                response = await self._http.post(path, params=parameters, content=body, headers=headers)
-                content = _content(response)
-            except httpx.TransportError as problem:
+                async with self._http().post(path, params=parameters, data=body, headers=headers) as response:
+                    content = _content(response.status, await response.read())
+            except (aiohttp.ClientError, TimeoutError) as problem:
                 failure = Unavailable(f"{self._base} could not be reached: {problem!r}")
             except Behind:
                 raise
@@ -134,8 +145,8 @@ class Client:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _note(self, response: httpx.Response) -> None:
-        token = response.headers.get("engram-position")
+    def _note(self, response: aiohttp.ClientResponse) -> None:
+        token = response.headers.get("Engram-Position")
         if token:
             position = Position.parse(token)
             self._seen[position.partition] = max(position, self._seen.get(position.partition, position))
@@ -151,16 +162,16 @@ class Client:
         return adapter.validate_python(value)
 
 
-def _content(response: httpx.Response) -> dict[str, Any]:
+def _content(status: int, body: bytes) -> dict[str, Any]:
     """The body of a success; the exception that a problem stands for otherwise."""
-    if response.is_success:
-        return response.json()  # type: ignore[no-any-return]  # an object, by our own gateway
     try:
-        problem = response.json()
-        kind, detail = problem["type"].rsplit(":", 1)[1], problem["detail"]
+        content: dict[str, Any] = json.loads(body)
+        if status < 400:
+            return content
+        kind, detail = content["type"].rsplit(":", 1)[1], content["detail"]
     except (ValueError, KeyError, IndexError, TypeError):
-        raise Unavailable(f"{response.url} answered {response.status_code}: {response.text[:200]}") from None
-    raise _error(kind, detail, problem, response.status_code)
+        raise Unavailable(f"The gateway answered {status}: {body[:200].decode(errors='replace')}") from None
+    raise _error(kind, detail, content, status)
 
 
 def _error(kind: str, detail: str, problem: dict[str, Any], status: int) -> EngramError:

@@ -34,7 +34,7 @@ _QUERY_PARAMETERS = {"key", "at_least", "timeout"}
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class _TooLarge(Exception):  # noqa: N818 - never leaves this module
+class _TooLarge(Exception):
     pass
 
 
@@ -79,13 +79,13 @@ def _command(service: Service, cls: type[Command[Any, Any]]) -> Endpoint:
         if wait not in ("reply", "log"):
             raise Misuse(f"wait={wait} is not known: write wait=reply or wait=log.")
         key = parameters.get("key", "")
-        id_, idempotency_key = _command_id(request), _idempotency_key(request)
+        command_id, idempotency_key = _command_id(request), _idempotency_key(request)
         command = cls.__pydantic_validator__.validate_json(await _body(request) or b"{}")
         if wait == "log":
-            position = await service.submit(key, command, id=id_, idempotency_key=idempotency_key)
+            position = await service.submit(key, command, command_id=command_id, idempotency_key=idempotency_key)
             return _json(202, b'{"position":"%s"}' % str(position).encode(), position)
         position, outcome = await service.send(
-            key, command, id=id_, idempotency_key=idempotency_key, seconds=_seconds(parameters)
+            key, command, command_id=command_id, idempotency_key=idempotency_key, seconds=_seconds(parameters)
         )
         if outcome.verdict is Verdict.REPLY:
             return _json(200, b'{"reply":%s,"position":"%s"}' % (outcome.body, str(position).encode()), position)
@@ -132,9 +132,7 @@ def _apps(service: Service) -> Endpoint:
 def _status(service: Service) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         digests = request.query_params.get("digests", "false") == "true"
-        shards = (
-            await service.report(digests=True, seconds=MAX_SECONDS) if digests else service.registry.shards()
-        )
+        shards = await service.report(digests=True, seconds=MAX_SECONDS) if digests else service.registry.shards()
         content = {
             "app": service.app.name,
             "version": service.app.version,
@@ -150,7 +148,12 @@ def _health(service: Service) -> Endpoint:
     async def endpoint(_request: Request) -> Response:
         away = [p for p in range(service.log.partitions) if service.registry.lookup(p) is None]
         if away:
-            return problem(503, "not_ready", f"{len(away)} of {service.log.partitions} partitions are not served.", partitions=away)
+            return problem(
+                503,
+                "not_ready",
+                f"{len(away)} of {service.log.partitions} partitions are not served.",
+                partitions=away,
+            )
         return _json(200, b'{"status":"ok"}')
 
     return endpoint
@@ -170,7 +173,7 @@ def _near_misses(service: Service) -> Endpoint:
 
     async def endpoint(request: Request) -> Response:
         head, name, entity, kind, last = [*request.path_params["path"].split("/"), "", "", "", "", ""][:5]
-        if head != "api" or kind not in places and entity in app.entities and name == app.name:
+        if head != "api" or (kind not in places and entity in app.entities and name == app.name):
             return problem(404, "unknown_path", f"There is nothing at {request.url.path}. See /docs.")
         if name != app.name:
             return unknown("app", name, [app.name])

@@ -48,7 +48,12 @@ def describe(app: App) -> dict[str, Any]:
             },
         }
         fields = [
-            {"name": field, "in": "query", "required": info.is_required(), "schema": schemas.field(query, field)}
+            {
+                "name": field,
+                "in": "query",
+                "required": info.is_required(),
+                "schema": schemas.field(query, field),
+            }
             for field, info in query.model_fields.items()
         ]
         reading = [_KEY, _AT_LEAST, _TIMEOUT]
@@ -146,7 +151,11 @@ _WAIT = _parameter("wait", "query", "Until when to wait.", type="string", enum=[
 _TIMEOUT = _parameter("timeout", "query", "Seconds to wait.", type="number", minimum=0, maximum=60, default=10)
 _AT_LEAST = _parameter("at_least", "query", "Positions that the answer must include, with commas.", type="string")
 _IDEMPOTENCY = _parameter(
-    "Idempotency-Key", "header", "The same key again gives the first reply again.", type="string", maxLength=255
+    "Idempotency-Key",
+    "header",
+    "The same key again gives the first reply again.",
+    type="string",
+    maxLength=255,
 )
 _SESSION = _parameter("Engram-Session", "header", "The client's session, with Engram-Sequence.", type="string")
 _SEQUENCE = _parameter("Engram-Sequence", "header", "Growing numbers within the session.", type="integer", minimum=0)

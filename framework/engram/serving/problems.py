@@ -23,7 +23,13 @@ _STATUS: list[tuple[type[EngramError], int, str]] = [
 
 def problem(status: int, kind: str, detail: str, **more: Any) -> Response:
     """A problem+json response; `kind` is the last part of its type."""
-    content = {"type": f"urn:engram:{kind}", "title": kind.replace("_", " "), "status": status, "detail": detail, **more}
+    content = {
+        "type": f"urn:engram:{kind}",
+        "title": kind.replace("_", " "),
+        "status": status,
+        "detail": detail,
+        **more,
+    }
     headers = {"Retry-After": "1"} if status == 503 else {}
     body = json.dumps(content, ensure_ascii=False).encode()
     return Response(body, status, headers, media_type="application/problem+json")

@@ -49,7 +49,15 @@ class Router:
         registry.on_move(self._moved)
 
     async def ask(
-        self, partition: int, key: str, query: str, version: int, body: bytes, *, at_least: Position | None, seconds: float
+        self,
+        partition: int,
+        key: str,
+        query: str,
+        version: int,
+        body: bytes,
+        *,
+        at_least: Position | None,
+        seconds: float,
     ) -> Answer:
         """The answer to a query, wherever its partition is served. Raises what the shard refused with."""
         bound = None if at_least is None else (at_least.offset, at_least.index)
@@ -113,7 +121,8 @@ class Router:
 
     async def _find(self, partition: int, seconds: float) -> str:
         await self._registry.wait_until(
-            lambda: self._registry.lookup(partition) is not None or bool(self._registry.problem(partition)), seconds
+            lambda: self._registry.lookup(partition) is not None or bool(self._registry.problem(partition)),
+            seconds,
         )
         problem = self._registry.problem(partition)
         if problem:

@@ -52,11 +52,16 @@ class Service:
         self._sessions = 0
 
     async def submit(
-        self, key: str, command: Command[Any, Any], *, id: CommandId | None = None, idempotency_key: str | None = None  # noqa: A002
+        self,
+        key: str,
+        command: Command[Any, Any],
+        *,
+        command_id: CommandId | None = None,
+        idempotency_key: str | None = None,
     ) -> Position:
         """Returns once the command is durable, with its position."""
-        position, borrowed = await self._append(key, command, id or self._borrow(), idempotency_key)
-        if id is None:
+        position, borrowed = await self._append(key, command, command_id or self._borrow(), idempotency_key)
+        if command_id is None:
             self._free.append(borrowed)
         return position
 
@@ -65,14 +70,14 @@ class Service:
         key: str,
         command: Command[Any, Any],
         *,
-        id: CommandId | None = None,  # noqa: A002
+        command_id: CommandId | None = None,
         idempotency_key: str | None = None,
         seconds: float,
     ) -> tuple[Position, Outcome]:
         """Returns once the command is handled, with its position and outcome."""
-        position, used = await self._append(key, command, id or self._borrow(), idempotency_key)
+        position, used = await self._append(key, command, command_id or self._borrow(), idempotency_key)
         outcome = await self._router.reply(position, *used, seconds=seconds)
-        if id is None:  # after an error the session is left alone: its last reply may still be asked for
+        if command_id is None:  # after an error the session is left alone: its last reply may still be asked for
             self._free.append(used)
         return position, outcome
 

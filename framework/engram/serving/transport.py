@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -64,10 +65,8 @@ class ZmqTransport:
             _logger.warning("receiver_too_slow", receiver=receiver.decode(errors="replace"))
 
     def announce(self, status: ShardStatus) -> None:
-        try:
+        with suppress(zmq.Again):  # a registry that is gone is noticed by `poll`
             self._registry.send_multipart([b"status", status.model_dump_json().encode()], zmq.NOBLOCK)
-        except zmq.Again:
-            pass  # the registry's silence is noticed by `poll`
 
     def close(self) -> None:
         self._context.destroy(linger=1000)
@@ -94,7 +93,7 @@ class ZmqTransport:
 
 
 def _drain(socket: zmq.Socket[bytes]) -> list[list[bytes]]:
-    messages = []
+    messages: list[list[bytes]] = []
     try:
         while len(messages) < _MESSAGES_AT_ONCE:
             messages.append(socket.recv_multipart(zmq.NOBLOCK))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from engram.errors import Corrupt
 from engram.image.outcome import Outcome, Verdict
 from engram.shard.requests import (
@@ -22,6 +24,15 @@ from engram.shard.requests import (
 )
 
 Frames = list[bytes]
+
+_ASK = TypeAdapter(tuple[int, int, str, str, int, tuple[int, int] | None, int])
+_AWAIT = TypeAdapter(tuple[int, int, list[tuple[int, str, int]]])
+_REPORT = TypeAdapter(tuple[int, bool])
+_STOP = TypeAdapter(tuple[bool])
+_ANSWER = TypeAdapter(tuple[int, int, int, int])
+_REFUSAL = TypeAdapter(tuple[int, str, str, str])
+_REPLIES = TypeAdapter(tuple[int, int, list[Verdict], list[int] | None])
+_REPORTED = TypeAdapter(tuple[int])
 
 
 def encode_request(request: Request) -> Frames:
@@ -41,19 +52,17 @@ def decode_request(frames: Frames) -> Request:
     """Raises `Corrupt` for anything that `encode_request` does not make."""
     try:
         tag, head, *bodies = frames
-        values = json.loads(head)
         match tag:
             case b"ask":
-                *fields, at_least, timeout_ms = values
-                return Ask(*fields, bodies[0], None if at_least is None else (at_least[0], at_least[1]), timeout_ms)
+                id_, partition, key, query, version, at_least, timeout_ms = _ASK.validate_json(head)
+                return Ask(id_, partition, key, query, version, bodies[0], at_least, timeout_ms)
             case b"await":
-                partition, offset, commands = values
-                return Await(partition, offset, [(i, session, sequence) for i, session, sequence in commands])
+                return Await(*_AWAIT.validate_json(head))
             case b"report":
-                return Report(*values)
+                return Report(*_REPORT.validate_json(head))
             case b"stop":
-                return Stop(*values)
-    except (ValueError, TypeError, IndexError, KeyError) as problem:
+                return Stop(*_STOP.validate_json(head))
+    except (ValueError, IndexError) as problem:
         raise Corrupt(f"Not a request: {problem!r}") from problem
     raise Corrupt(f"Not a request: {tag!r}")
 
@@ -78,19 +87,21 @@ def decode_response(frames: Frames) -> Response:
     """Raises `Corrupt` for anything that `encode_response` does not make."""
     try:
         tag, head, *bodies = frames
-        values = json.loads(head)
         match tag:
             case b"answer":
-                return Answer(*values, bodies[0])
+                id_, partition, offset, index = _ANSWER.validate_json(head)
+                return Answer(id_, partition, offset, index, bodies[0])
             case b"refusal":
-                return Refusal(*values)
+                return Refusal(*_REFUSAL.validate_json(head))
             case b"replies":
-                partition, offset, verdicts, indices = values
+                partition, offset, verdicts, indices = _REPLIES.validate_json(head)
                 pairs = zip(verdicts, bodies[0].split(b"\n"), strict=True)
-                return Replies(partition, offset, [Outcome(Verdict(verdict), body) for verdict, body in pairs], indices)
+                outcomes = [Outcome(verdict, body) for verdict, body in pairs]
+                return Replies(partition, offset, outcomes, indices)
             case b"reported":
-                return Reported(*values, ShardStatus.model_validate_json(bodies[0]))
-    except (ValueError, TypeError, IndexError, KeyError) as problem:
+                (id_,) = _REPORTED.validate_json(head)
+                return Reported(id_, ShardStatus.model_validate_json(bodies[0]))
+    except (ValueError, IndexError) as problem:
         raise Corrupt(f"Not a response: {problem!r}") from problem
     raise Corrupt(f"Not a response: {tag!r}")
 

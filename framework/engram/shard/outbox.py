@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from engram.clock import Clock
 from engram.codec.record import Kind, Message, Origin, encode_messages
@@ -11,6 +12,26 @@ from engram.log.base import RECORD_BYTES, RECORD_COMMANDS, Entry, Log, OutEvent
 from engram.log.partitioner import partition_of
 
 _NOTHING = Origin(-1, 0, 0)
+
+
+def flush(outboxes: Iterable[Outbox], log: Log) -> None:
+    """Returns when everything in the outboxes is durable, by one append for all of them.
+
+    Raises `Unavailable` otherwise, and everything is kept for the next time.
+    """
+    full = [outbox for outbox in outboxes if outbox.pending]
+    if not full:
+        return
+    entries: list[Entry] = []
+    events: list[OutEvent] = []
+    for outbox in full:
+        more_entries, more_events = outbox.waiting()
+        entries += more_entries
+        events += more_events
+    if entries or events:
+        log.append(entries, events)
+    for outbox in full:
+        outbox.sent()
 
 
 class Outbox:
@@ -36,28 +57,29 @@ class Outbox:
     def add(self, handled: Handled, image: Image) -> None:
         for message in handled.messages:
             destination = partition_of(message.key, self._log.partitions)
-            if message.origin > self._already_sent(destination):
-                self._messages.setdefault(destination, []).append(message)
+            self._messages.setdefault(destination, []).append(message)
         if handled.events:
             self._events.extend(self._out(emitted, image) for emitted in handled.events)
 
-    def flush(self) -> None:
-        """Returns when everything that was added is durable. Raises `Unavailable` and keeps it otherwise."""
-        if self._messages:
-            self._log.append(
-                [entry for partition, waiting in self._messages.items() for entry in self._entries(partition, waiting)]
-            )
-            self._messages = {}
-        if self._events:
-            self._log.emit(self._events)
-            self._events = []
+    def waiting(self) -> tuple[list[Entry], list[OutEvent]]:
+        """What is to be appended next; call `sent` when it is durable."""
+        # Left out here and not in `add`, which must not fail: its record is handled, and its effects would be lost.
+        pieces = (
+            self._entries(partition, [m for m in messages if m.origin > self._already_sent(partition)])
+            for partition, messages in self._messages.items()
+        )
+        return list(chain.from_iterable(pieces)), self._events
+
+    def sent(self) -> None:
+        self._messages = {}
+        self._events = []
 
     def _already_sent(self, destination: int) -> Origin:
         if destination not in self._sent:
             self._sent[destination] = self._log.last_origin(destination, self._partition) or _NOTHING
         return self._sent[destination]
 
-    def _entries(self, partition: int, messages: list[Message]) -> Iterable[Entry]:
+    def _entries(self, partition: int, messages: list[Message]) -> Iterator[Entry]:
         time = self._clock()
         piece: list[Message] = []
         size = 0
@@ -67,7 +89,8 @@ class Outbox:
                 yield self._entry(partition, piece, time)
                 piece, size = [], len(message.body) + len(message.key)
             piece.append(message)
-        yield self._entry(partition, piece, time)
+        if piece:
+            yield self._entry(partition, piece, time)
 
     def _entry(self, partition: int, messages: list[Message], time: int) -> Entry:
         payload = encode_messages(messages, self._partition)

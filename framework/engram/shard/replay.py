@@ -22,7 +22,20 @@ Effects = Callable[[Handled, Image], None]
 
 
 def take_over(owned: Owned, log: Log, *, owner: str, address: str, clock: Clock) -> None:
-    """Appends the epoch record that makes `owner` the partition's only owner."""
+    """Appends the epoch record that makes `owner` the partition's only owner.
+
+    A log that ends before the snapshot is not touched: the partition stops. New records would get the offsets of
+    lost ones, which the snapshot has already passed.
+    """
+    end = log.end(owned.partition)
+    if owned.image.offset > end:
+        owned.stop(
+            Corrupt(
+                f"Partition {owned.partition} of the log ends at record {end}, but its snapshot is of record "
+                f"{owned.image.offset}: the log was cut, or is an older copy."
+            )
+        )
+        return
     epoch = Epoch(owner=owner, app_version=owned.image.app.version, address=address)
     owned.epoch = log.append([Entry(owned.partition, Kind.EPOCH, clock(), encode_epoch(epoch))])[0]
 

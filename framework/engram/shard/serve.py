@@ -131,7 +131,7 @@ def _answer(ask: Ask, owned: Owned) -> Answer | Refusal:
         return Refusal(ask.id, "misuse", str(problem))
     except EngramError as problem:
         return Refusal(ask.id, "failed", str(problem))
-    except Exception as problem:  # noqa: BLE001 - an author's mistake in a query must not end the shard
+    except Exception as problem:
         _logger.exception("query_failed", query=ask.query, key=ask.key)
         return Refusal(ask.id, "failed", f"Query {ask.query} raised {type(problem).__name__}: {problem}")
     last = image.offset - 1

@@ -14,10 +14,20 @@ from engram.errors import Unavailable
 from engram.log.base import Log
 from engram.model.app import App
 from engram.shard.load import load
-from engram.shard.outbox import Outbox
+from engram.shard.outbox import Outbox, flush
 from engram.shard.owned import Owned
 from engram.shard.replay import replay, take_over
-from engram.shard.requests import Ask, Await, Incoming, Refusal, Report, Reported, ShardStatus, Stop, Transport
+from engram.shard.requests import (
+    Ask,
+    Await,
+    Incoming,
+    Refusal,
+    Report,
+    Reported,
+    ShardStatus,
+    Stop,
+    Transport,
+)
 from engram.shard.serve import Questions, answer_await, handle_new
 from engram.snapshots.base import Contents, SnapshotStore
 from engram.snapshots.writer import SnapshotWriter, Written
@@ -91,6 +101,7 @@ class Shard:
             if owned.state != "stopped":
                 address = self._transport.address
                 take_over(owned, self._log, owner=self._owner, address=address, clock=self._clock)
+            if owned.state != "stopped":
                 replay(owned, self._log, effects=self._outboxes[partition].add, progress=self._breathe)
             if owned.state != "stopped":
                 owned.state = "serving"
@@ -172,12 +183,11 @@ class Shard:
         return busy
 
     def _flush(self) -> None:
-        for partition, outbox in self._outboxes.items():
-            try:
-                outbox.flush()
-            except Unavailable as problem:
-                # Kept, and tried again next turn. Snapshots wait for it.
-                _logger.warning("effects_wait", partition=partition, problem=str(problem))
+        try:
+            flush(self._outboxes.values(), self._log)
+        except Unavailable as problem:
+            # Kept, and tried again next turn. Snapshots wait for it.
+            _logger.warning("effects_wait", problem=str(problem))
 
     # Snapshots
 

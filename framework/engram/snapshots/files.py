@@ -13,6 +13,7 @@ import hashlib
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +74,18 @@ class FileSnapshots:
                 return self._load(path, partition)
             except (Corrupt, OSError, ValidationError, ValueError) as problem:
                 aside = path.with_suffix(".damaged")
-                path.rename(aside)
+                with suppress(FileNotFoundError):  # another owner has retired it meanwhile
+                    path.rename(aside)
                 _logger.error("snapshot_damaged", partition=partition, set_aside=str(aside), problem=str(problem))
         return None
 
     def manifests(self, partition: int) -> list[Manifest]:
-        paths = self._manifest_paths(self._partition(partition))
-        return [Manifest.model_validate_json(path.read_bytes()) for path in paths]
+        found = []
+        for path in self._manifest_paths(self._partition(partition)):
+            # Retired meanwhile, or damaged: `newest` sets it aside.
+            with suppress(OSError, ValidationError):
+                found.append(Manifest.model_validate_json(path.read_bytes()))
+        return found
 
     def _load(self, path: Path, partition: int) -> Loaded:
         manifest = Manifest.model_validate_json(path.read_bytes())
@@ -88,6 +94,8 @@ class FileSnapshots:
             raise Corrupt(f"it is of app {of[0]}, partition {of[1]}, format {of[2]}")
         parts_folder = path.with_suffix("")
         data = {part.name: _read_checked(parts_folder, part) for part in manifest.parts}
+        if data.keys() != {_ENTITIES, _MEMORY}:
+            raise Corrupt(f"it has the parts {', '.join(data) or 'none'}")
         contents = Contents(_read_entities(data[_ENTITIES]), Memory.model_validate_json(data[_MEMORY]))
         digest = digest_of(*contents)
         if digest != manifest.digest or contents.memory.offset != manifest.offset:
@@ -112,9 +120,7 @@ def _write_entities(path: Path, rows: list[EntityRow]) -> PartEntry:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema(
-        [("entity", pa.string()), ("key", pa.string()), ("version", pa.int32()), ("state", pa.string())]
-    )
+    schema = pa.schema([("entity", pa.string()), ("key", pa.string()), ("version", pa.int32()), ("state", pa.string())])
     rows = sorted(rows, key=lambda row: row[:2])
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:

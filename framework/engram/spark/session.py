@@ -32,7 +32,13 @@ class Spark:
     """One SparkContext and its JVM. A process can hold one at a time; that is PySpark's rule."""
 
     def __init__(
-        self, *, name: str, master: str, slots: int, log_file: Path | None, settings: Mapping[str, str] | None = None
+        self,
+        *,
+        name: str,
+        master: str,
+        slots: int,
+        log_file: Path | None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Starts Spark and waits until it has `slots` task slots. Spark's own output goes to `log_file`; None lets
         it through. Raises `Misuse` when Java is missing, the master cannot be used, or has too few slots."""

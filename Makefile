@@ -1,0 +1,55 @@
+# One door for all tasks. Everything is set up on first use: a virtual environment in .venv, packages, then the task.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+LOG ?= data/social.db
+PORT ?= 8080
+NAME ?= all
+export PYTHONUNBUFFERED := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo run test check bench docs clean java
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) java ## Run the social network on Spark, kill a shard, check that nothing is lost (REPORT=file.json)
+	@$(BIN)/python -m sample_apps.social.demo $(if $(REPORT),--report "$(REPORT)")
+
+run: $(READY) java ## Serve the social network until Ctrl-C (PORT=8080, LOG=data/social.db)
+	@mkdir -p $(dir $(LOG))
+	@$(BIN)/engram run sample_apps.social:app --log sqlite:$(LOG) --shards 2 --port $(PORT)
+
+test: $(READY) java ## Run all tests, those on real Spark included
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## ruff, mypy, import-linter, and that generated docs are up to date
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache | tail -n +9
+	@$(BIN)/python docs/reference/generate.py --check
+
+bench: $(READY) java ## Measure (NAME=hotpath for one); results in bench/results/
+	@$(BIN)/python -m bench $(NAME)
+
+docs: $(READY) ## Write the generated reference pages anew
+	@$(BIN)/python docs/reference/generate.py
+
+clean: ## Remove the virtual environment and everything that was measured or cached
+	@rm -rf $(VENV) bench/results .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
+		f"Engram needs Python 3.11 or newer; {sys.executable} is {v.major}.{v.minor}. Use make PYTHON=python3.11")'
+	@echo "Setting up $(VENV) (once; a few minutes) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@for try in 1 2 3; do \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 10 -e '.[dev]' && touch $@ && exit 0; \
+		echo "Set-up attempt $$try failed; trying again ..."; sleep 5; \
+	done; echo "The packages could not be installed: see the messages above." >&2; exit 1
+
+java: $(READY)
+	@$(BIN)/python -c 'from engram.errors import Misuse; from engram.spark.java import java_version; exec( \
+		"try: java_version()\nexcept Misuse as problem: raise SystemExit(str(problem))")'
