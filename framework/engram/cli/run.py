@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -34,6 +35,7 @@ from engram.spark.java import java_version
 from engram.spark.job import ShardJob
 from engram.spark.session import Spark, default_master
 from engram.spark.task import ShardSpec
+from engram.telemetry import log_to_stderr
 
 _DEFAULT_PARTITIONS = 8
 # A clean stop writes a last snapshot of every partition; beyond this the shards are ended without it.
@@ -58,6 +60,7 @@ class RunOptions:
 
 def run_app(options: RunOptions) -> None:
     """Runs until SIGINT or SIGTERM. Everything that can be refused is refused before Spark is started."""
+    log_to_stderr(logging.WARNING)
     java_version()
     app = resolve_app(options.reference)
     log = _open_log(app, options)

@@ -53,6 +53,7 @@ class Codec:
         }
         asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
         self._results = {cls: TypeAdapter(result_of(cls)) for cls in asked}
+        self._encoders = {cls: _result_encoder(adapter) for cls, adapter in self._results.items()}
 
     # State
 
@@ -81,7 +82,7 @@ class Codec:
     def result_encoder(self, cls: type[Any]) -> Callable[[Any], bytes]:
         """From a reply or answer of this command or query type to JSON. It raises pydantic's error when a
         value is not of the declared type."""
-        return partial(self._results[cls].serializer.to_json, warnings="error")
+        return self._encoders[cls]
 
     def decode_result(self, cls: type[Any], data: bytes) -> Any:
         return self._results[cls].validate_json(data)
@@ -177,6 +178,21 @@ class _Type:
         except Exception as problem:
             raise Corrupt(f"the upcasters of {name} from version {version} failed: {problem!r}") from problem
         return self.decode(self.version, new)
+
+
+def _result_encoder(adapter: TypeAdapter[Any]) -> Callable[[Any], bytes]:
+    encode: Callable[[Any], bytes] = partial(adapter.serializer.to_json, warnings="error")
+    try:
+        adapter.validate_python(None)
+    except ValidationError:
+        return partial(_encode_something, encode)
+    return encode
+
+
+def _encode_something(encode: Callable[[Any], bytes], value: Any) -> bytes:
+    if value is None:  # pydantic writes null for None, whatever the type is
+        raise pydantic_core.PydanticSerializationError("None is not of the declared type: is a return missing?")
+    return encode(value)
 
 
 def _check_columns(header: BatchHeader, *columns: Sized) -> None:

@@ -71,12 +71,13 @@ class Image:
         self.quarantined = 0
         self.handled = 0
         self.last_index = 0  # of the last record that was handled
+        self.changed = 0  # the offset after the last record that was not an epoch
         self.freeze: Freeze | None = None
         self._undo = UndoLog()
         self._context = Context(partition, self._check_effect)
         self._homes = {cls: _Home(cls, self.entities[name]) for name, cls in self.app.entities.items()}
         self._plans: dict[type[Any], _Plan] = {
-            cls: _Plan(self._homes[entity_of(cls)], codec.result_encoder(cls)) for cls in self.app.commands.values()
+            cls: _plan(self._homes[entity_of(cls)], codec.result_encoder(cls)) for cls in self.app.commands.values()
         }
 
     # Handling
@@ -105,6 +106,8 @@ class Image:
                 self._handle_messages(content, handled)
         self.last_index = max(len(content.commands) - 1, 0) if not isinstance(content, Epoch) else 0
         self.offset += 1
+        if not isinstance(content, Epoch):
+            self.changed = self.offset
         return handled
 
     def _handle_commands(self, offset: int, batch: Commands, handled: Handled) -> None:
@@ -150,23 +153,22 @@ class Image:
 
     def _run(self, index: int, command: Command[Any, Any], key: str, handled: Handled) -> Outcome:
         """Runs one handler, all or nothing."""
-        plan = self._plans[type(command)]
-        home = plan.home
-        entity = home.entities.get(key)
+        home, entities, capture, replies_none, encode_reply = self._plans[type(command)]
+        undo = self._undo
+        entity = entities.get(key)
         new = entity is None
         if entity is None:
-            entity = home.fresh(key, self._undo)
+            entity = home.fresh(key, undo)
         elif self.freeze is not None:
             self.freeze.before_change(home.name, key)
-        before = home.capture(entity)
+        before = capture(entity)
         context = self._context
-        context._enter_command(index)
+        context._index = index
         self.handled += 1
         try:
             reply = command.handle(entity, context)
             # A reply is encoded at once: it may be part of the state, and change with it.
-            outcome = DONE if reply is None and plan.replies_none else Outcome(_REPLY, plan.encode_reply(reply))
-            after = home.capture(entity)
+            outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
             if entity.key != key:
                 raise Misuse(f"{type(command).__name__} changed its entity's key; a key is for ever.")
             if context._sends or context._events:
@@ -174,14 +176,14 @@ class Image:
             else:
                 messages, events = _NOTHING
             # Last, because it forgets the way back.
-            home.settle(entity, before, after, self._undo)
+            home.settle(entity, before, undo)
         except Exception as problem:  # noqa: BLE001 - whatever a handler raises must leave no trace
-            self._undo.roll_back()
-            home.restore(entity, before)
+            undo.roll_back()
+            home.restore(entity, key, before)
             context._take_effects()
             return self._refuse(index, command, key, problem, handled)
         if new:
-            home.entities[key] = entity
+            entities[key] = entity
         if messages or events:
             handled.messages.extend(messages)
             handled.events.extend(events)
@@ -229,10 +231,10 @@ class Image:
         before = home.capture(entity)
         try:
             answer = self.codec.result_encoder(type(query))(query.answer(entity))
-            changed = bool(self._undo) or not all(map(is_, home.capture(entity), before))
+            changed = bool(self._undo) or entity.key != key or not all(map(is_, home.capture(entity), before))
         finally:
             self._undo.roll_back()
-            home.restore(entity, before)
+            home.restore(entity, key, before)
         if changed:
             raise Misuse(f"Query {type(query).__name__} changed its entity; queries only read. Make it a command.")
         return answer
@@ -288,7 +290,7 @@ class Image:
         for row in rows:
             entity = self.codec.decode_entity(row.entity, row.version, row.state)
             self._homes[type(entity)].put(row.key, entity, self._undo)
-        self.offset = memory.offset
+        self.offset = self.changed = memory.offset
         self.epoch = memory.epoch
         self.app_version = memory.app_version
         self.time = memory.time
@@ -313,9 +315,10 @@ class _Home:
         self.cls = cls
         self.name = cls.__engram__.name or ""
         self.entities = entities
-        shapes = field_shapes(cls)
-        self._fields = [*shapes, "key"] if len(shapes) == 1 else list(shapes)  # attrgetter of one gives no tuple
-        self.capture: Callable[[Entity], tuple[Any, ...]] = attrgetter(*self._fields)
+        shapes = {name: shape for name, shape in field_shapes(cls).items() if name != "key"}
+        self._fields = list(shapes)
+        padding = ["key"] * (2 - len(self._fields))  # attrgetter gives a tuple only for two names and more
+        self.capture: Callable[[Entity], tuple[Any, ...]] = attrgetter(*self._fields, *padding)
         self._mutable = [
             (self._fields.index(name), name, shape) for name, shape in shapes.items() if shape is not Shape.FIXED
         ]
@@ -331,28 +334,34 @@ class _Home:
             setattr(entity, name, adopt(getattr(entity, name), undo, shape))
         self.entities[key] = entity
 
-    def settle(self, entity: Entity, before: tuple[Any, ...], after: tuple[Any, ...], undo: UndoLog) -> None:
+    def settle(self, entity: Entity, before: tuple[Any, ...], undo: UndoLog) -> None:
         """Makes a command's changes final. A container that was assigned becomes a tracked one."""
         for at, name, shape in self._mutable:
-            if after[at] is not before[at]:
-                setattr(entity, name, adopt(after[at], undo, shape))
+            value = getattr(entity, name)
+            if value is not before[at]:
+                setattr(entity, name, adopt(value, undo, shape))
         if undo:
             undo.settle()
 
-    def restore(self, entity: Entity, before: tuple[Any, ...]) -> None:
-        for name, value in zip(self._fields, before, strict=True):
+    def restore(self, entity: Entity, key: str, before: tuple[Any, ...]) -> None:
+        entity.key = key
+        for name, value in zip(self._fields, before, strict=False):  # the padding is left over
             setattr(entity, name, value)
 
 
-class _Plan:
+class _Plan(NamedTuple):
     """What is looked up once per command type instead of once per command."""
 
-    __slots__ = ("encode_reply", "home", "replies_none")
+    home: _Home
+    entities: dict[str, Entity]
+    capture: Callable[[Entity], tuple[Any, ...]]
+    replies_none: bool
+    encode_reply: Callable[[Any], bytes]
 
-    def __init__(self, home: _Home, encode_reply: Callable[[Any], bytes]) -> None:
-        self.home = home
-        self.encode_reply = encode_reply
-        try:
-            self.replies_none = encode_reply(None) == b"null"
-        except ValueError:
-            self.replies_none = False
+
+def _plan(home: _Home, encode_reply: Callable[[Any], bytes]) -> _Plan:
+    try:
+        replies_none = encode_reply(None) == b"null"
+    except ValueError:
+        replies_none = False
+    return _Plan(home, home.entities, home.capture, replies_none, encode_reply)

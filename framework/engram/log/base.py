@@ -15,6 +15,8 @@ from engram.errors import Misuse
 # A record is handled as one piece, between queries; and Kafka's brokers refuse large ones.
 RECORD_BYTES = 8 * 1024 * 1024
 RECORD_COMMANDS = 1000
+# What one read brings into memory, on top of the image.
+READ_BYTES = 16 * 1024 * 1024
 
 
 class Entry(NamedTuple):
@@ -74,7 +76,10 @@ class Log(Protocol):
         """
 
     def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
-        """Up to `limit` records from `offset` on, without waiting; only durable ones."""
+        """Up to `limit` records from `offset` on, without waiting; only durable ones.
+
+        No more than `READ_BYTES` of payload at a time, but at least one record if there is one.
+        """
 
     def end(self, partition: int) -> int:
         """The offset that the next record will get."""

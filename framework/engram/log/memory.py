@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from engram.codec.record import Origin, Record
-from engram.log.base import Entry, OutEvent, check_partitions
+from engram.log.base import READ_BYTES, Entry, OutEvent, check_partitions
 
 
 class MemoryLog:
@@ -43,7 +43,7 @@ class MemoryLog:
 
     def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
         with self._lock:
-            return self._records[partition][offset : offset + limit]
+            return bounded(self._records[partition][offset : offset + limit])
 
     def end(self, partition: int) -> int:
         return len(self._records[partition])
@@ -88,6 +88,18 @@ class MemoryWatch:
             self._others.discard(self)
         os.close(self._read)
         os.close(self._write)
+
+
+def bounded(records: Iterable[Record]) -> list[Record]:
+    """The first records, as many as one read may bring."""
+    taken: list[Record] = []
+    size = 0
+    for record in records:
+        size += len(record.payload)
+        if taken and size > READ_BYTES:
+            break
+        taken.append(record)
+    return taken
 
 
 def drain(fd: int) -> None:

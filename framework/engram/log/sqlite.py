@@ -11,15 +11,17 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from engram.codec.record import Kind, Origin, Record
 from engram.errors import Corrupt, Misuse, Unavailable
 from engram.log.base import Entry, OutEvent, check_partitions
+from engram.log.memory import bounded
 from engram.log.wake import Wake, WakeFolder
 
 FORMAT = 1
+_KINDS = {kind.value: kind for kind in Kind}
 # Offsets of a partition share one integer key with it, so that a partition's records lie together.
 _BITS = 40
 _MAX_PARTITIONS = 1 << 15
@@ -131,12 +133,14 @@ class SqliteLog:
     def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
         query = "select id, kind, time, payload from record where id >= ? and id < ? order by id limit ?"
         mask = (1 << _BITS) - 1
-        with self._lock, self._durably("read"):
-            rows = self._db.execute(query, (partition << _BITS | offset, (partition + 1) << _BITS, limit)).fetchall()
-        try:
-            return [Record(partition, id_ & mask, Kind(kind), time, payload) for id_, kind, time, payload in rows]
-        except ValueError as problem:
-            raise Corrupt(f"Partition {partition} of {self._path}, after record {offset}: {problem}") from problem
+        span = partition << _BITS | offset, (partition + 1) << _BITS, limit
+        # Closed at once: a cursor that is left half read keeps the WAL from being emptied.
+        with self._lock, self._durably("read"), closing(self._db.execute(query, span)) as rows:
+            try:
+                return bounded(Record(partition, i & mask, _KINDS[kind], at, body) for i, kind, at, body in rows)
+            except KeyError as problem:
+                where = f"Partition {partition} of {self._path}, after record {offset}"
+                raise Corrupt(f"{where}: unknown kind of record {problem}") from problem
 
     def end(self, partition: int) -> int:
         with self._lock, self._durably("read"):

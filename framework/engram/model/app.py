@@ -92,7 +92,7 @@ def _by_name(what: str, listed: list[Any], base: type[Any], found: list[str]) ->
     by_name: dict[str, Any] = {}
     for cls in listed:
         if not (isinstance(cls, type) and issubclass(cls, base)):
-            found.append(f"{cls!r} is listed as a {what} but is not a subclass of {base.__name__}")
+            found.append(f"{cls!r} is listed as {what} but is not a subclass of {base.__name__}")
             continue
         declared: Declared = cls.__dict__["__engram__"]
         found += declared.problems(f"{what} {cls.__name__}")

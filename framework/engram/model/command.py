@@ -10,11 +10,11 @@ from engram.model.context import Context
 from engram.model.entity import Entity
 
 E = TypeVar("E", bound=Entity)
-R = TypeVar("R", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 
-class Command(Boundary, Generic[E, R]):
-    """A typed request to change one entity of type `E`; `R` is the type of its reply.
+class Command(Boundary, Generic[E, R_co]):
+    """A typed request to change one entity of type `E`; `R_co` is the type of its reply.
 
         class Follow(Command[User, None], name="follow"):
             whom: str
@@ -26,4 +26,4 @@ class Command(Boundary, Generic[E, R]):
     """
 
     @abstractmethod
-    def handle(self, entity: E, ctx: Context, /) -> R: ...
+    def handle(self, entity: E, ctx: Context, /) -> R_co: ...

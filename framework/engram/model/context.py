@@ -27,7 +27,8 @@ class Context:
     """
 
     __slots__ = (
-        "_check", "_events", "_ids", "_index", "_now", "_offset", "_partition", "_random", "_sends", "_time",
+        "_check", "_events", "_ids", "_ids_at", "_index", "_now", "_offset", "_partition", "_random", "_random_at",
+        "_sends", "_time",
     )  # fmt: skip
 
     def __init__(self, partition: int, check: Callable[[Any], None]) -> None:
@@ -38,7 +39,9 @@ class Context:
         self._time = 0
         self._now: datetime | None = None
         self._ids = 0
+        self._ids_at = (-1, 0)  # the command that the count of ids is of
         self._random: Random | None = None
+        self._random_at = (-1, 0)
         self._sends: list[tuple[str, Command[Any, Any]]] = []
         self._events: list[Event] = []
 
@@ -57,12 +60,16 @@ class Context:
     @property
     def random(self) -> Random:
         """A generator seeded by the position."""
-        if self._random is None:
+        if self._random is None or self._random_at != (self._offset, self._index):
             self._random = Random(self._digest(b"random", 16))  # noqa: S311 - reproducible is the point
+            self._random_at = self._offset, self._index
         return self._random
 
     def new_id(self) -> str:
         """A new id: 26 characters, unique in the application, sorted by time."""
+        if self._ids_at != (self._offset, self._index):
+            self._ids = 0
+            self._ids_at = self._offset, self._index
         self._ids += 1
         tail = int.from_bytes(self._digest(b"id%d" % self._ids, 10), "big")
         number = (self._time << 80) | tail
@@ -87,18 +94,13 @@ class Context:
         place = b"%d:%d.%d" % (self._partition, self._offset, self._index)
         return blake2b(place, digest_size=size, person=purpose).digest()
 
-    # The image drives a context through the three steps below; handlers never call them.
+    # The image drives a context by the steps below and by setting `_index`; handlers never do.
 
     def _enter_record(self, offset: int, time: int) -> None:
         self._offset = offset
         if time != self._time:
             self._time = time
             self._now = None
-
-    def _enter_command(self, index: int) -> None:
-        self._index = index
-        self._ids = 0
-        self._random = None
 
     def _take_effects(self) -> tuple[list[tuple[str, Command[Any, Any]]], list[Event]]:
         effects = self._sends, self._events

@@ -9,11 +9,11 @@ from engram.model.boundary import Boundary
 from engram.model.entity import Entity
 
 E = TypeVar("E", bound=Entity)
-A = TypeVar("A", covariant=True)
+A_co = TypeVar("A_co", covariant=True)
 
 
-class Query(Boundary, Generic[E, A]):
-    """A typed read of one entity of type `E`; `A` is the type of its answer.
+class Query(Boundary, Generic[E, A_co]):
+    """A typed read of one entity of type `E`; `A_co` is the type of its answer.
 
     `answer` runs between commands on the shard's own thread, so it never sees half a command. It may raise
     `Rejected` and must change nothing: a change is taken back and the query fails. A key that no command
@@ -21,4 +21,4 @@ class Query(Boundary, Generic[E, A]):
     """
 
     @abstractmethod
-    def answer(self, entity: E, /) -> A: ...
+    def answer(self, entity: E, /) -> A_co: ...

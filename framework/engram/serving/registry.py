@@ -110,6 +110,6 @@ class Registry:
             self._problems.pop(number, None)
             for listener in self._listeners:
                 listener(number)
-        elif partition.state == "stopped" and (known is None or location == known or partition.epoch < 0):
+        elif partition.state == "stopped" and (known is None or location.epoch >= known.epoch or location.epoch < 0):
             self._locations.pop(number, None)
             self._problems[number] = partition.problem

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+from engram.codec.record import Record
+from engram.errors import Fenced
 from engram.image.image import Image
 from engram.shard.requests import PartitionStatus
 
 
 class Owned:
-    """One partition of a shard, through its states: loading, replaying, serving, stopped."""
+    """One partition of a shard, through its states: loading, replaying, serving, and then stopped or moved."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
@@ -19,10 +23,11 @@ class Owned:
         self.snapshot = -1  # the offset of the newest snapshot, and how many commands had been handled then
         self.snapshot_handled = 0
         self.writing = False
+        self.unread: deque[Record] = deque()  # read from the log, and not handled yet
 
     def stop(self, problem: Exception) -> None:
-        """Ends this partition here; the shard's others go on."""
-        self.state = "stopped"
+        """Ends this partition here; the shard's others go on. With a newer owner it has only moved."""
+        self.state = "moved" if isinstance(problem, Fenced) else "stopped"
         self.problem = f"{type(problem).__name__}: {problem}"
 
     def status(self, *, digest: bool = False) -> PartitionStatus:

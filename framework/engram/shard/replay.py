@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from engram.clock import Clock
 from engram.codec.record import Epoch, Kind, encode_epoch
-from engram.errors import Corrupt, EngramError
+from engram.errors import Corrupt
 from engram.image.image import Handled, Image
 from engram.log.base import Entry, Log
 from engram.shard.owned import Owned
@@ -43,12 +43,13 @@ def take_over(owned: Owned, log: Log, *, owner: str, address: str, clock: Clock)
 def replay(owned: Owned, log: Log, *, effects: Effects, progress: Progress) -> None:
     """Handles everything up to and including this owner's epoch record.
 
-    A record that cannot be decoded stops the partition before anything of the record is handled.
+    A record that cannot be decoded stops the partition before anything of the record is handled. A log that does
+    not answer raises `Unavailable`: recovery is to be started again.
     """
     owned.state = "replaying"
     try:
         replay_until(owned.image, log, owned.epoch + 1, effects=effects, progress=progress)
-    except EngramError as problem:
+    except Corrupt as problem:
         owned.stop(problem)
     owned.replayed = owned.image.handled
 

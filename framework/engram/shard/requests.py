@@ -102,7 +102,7 @@ class PartitionStatus(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     partition: int
-    state: str  # loading, replaying, serving, stopped
+    state: str  # loading, replaying, serving, stopped, moved
     offset: int = 0
     epoch: int = -1
     entities: int = 0

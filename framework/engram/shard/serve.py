@@ -15,7 +15,7 @@ from engram.shard.owned import Owned
 from engram.shard.requests import Answer, Ask, Await, Incoming, Refusal, Replies, Response
 
 # Between two looks at the requests: about this many commands, so that a query waits a few milliseconds at most.
-_RECORDS_AT_ONCE = 16
+_RECORDS_AT_ONCE = 256
 _COMMANDS_AT_ONCE = 2000
 
 _logger = structlog.get_logger()
@@ -32,8 +32,10 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send) -> bool:
     image = owned.image
     commands = 0
     try:
-        records = log.read(owned.partition, image.offset, limit=_RECORDS_AT_ONCE)
-        for record in records:
+        if not owned.unread:
+            owned.unread.extend(log.read(owned.partition, image.offset, limit=_RECORDS_AT_ONCE))
+        while owned.unread and commands < _COMMANDS_AT_ONCE:
+            record = owned.unread.popleft()
             handled = image.handle(record)
             if image.epoch != owned.epoch:
                 raise Fenced(f"A newer owner has partition {owned.partition} since record {image.epoch}.")
@@ -42,9 +44,7 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send) -> bool:
                 _report_failures(owned, record.offset, handled)
             if handled.outcomes:
                 send(handled.writer.encode(), Replies(owned.partition, record.offset, handled.outcomes))
-                commands += len(handled.outcomes)
-            if commands >= _COMMANDS_AT_ONCE:
-                return True
+            commands += len(handled.outcomes) + 1
     except (Corrupt, Fenced) as problem:
         owned.stop(problem)
         _logger.error("partition_stopped", partition=owned.partition, problem=str(problem))
@@ -52,7 +52,7 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send) -> bool:
     except Unavailable as problem:
         _logger.warning("log_unavailable", partition=owned.partition, problem=str(problem))
         return False
-    return len(records) == _RECORDS_AT_ONCE
+    return commands > 0
 
 
 def _report_failures(owned: Owned, offset: int, handled: Handled) -> None:
@@ -82,7 +82,7 @@ class Questions:
         self._parked: list[tuple[int, Incoming, Ask]] = []  # with the time at which each is given up
 
     def ask(self, incoming: Incoming, ask: Ask, owned: Owned) -> None:
-        if owned.state not in ("serving", "stopped"):
+        if owned.state in ("loading", "replaying"):
             self._send(incoming.sender, Refusal(ask.id, "recovering", f"Partition {ask.partition} is {owned.state}."))
         elif self._far_enough(ask, owned):
             self._send(incoming.sender, _answer(ask, owned))
@@ -120,8 +120,8 @@ def _wanted(ask: Ask) -> str:
 
 def _answer(ask: Ask, owned: Owned) -> Answer | Refusal:
     image = owned.image
-    if owned.state == "stopped":
-        return Refusal(ask.id, "stopped", f"Partition {ask.partition} is stopped. {owned.problem}")
+    if owned.state != "serving":
+        return Refusal(ask.id, owned.state, f"Partition {ask.partition} is {owned.state}. {owned.problem}")
     try:
         query = image.codec.decode_query(ask.query, ask.version, ask.body)
         body = image.ask(query, ask.key)

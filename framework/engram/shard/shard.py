@@ -13,6 +13,7 @@ from engram.codec.codec import Codec
 from engram.errors import Unavailable
 from engram.log.base import Log
 from engram.model.app import App
+from engram.shard.garbage import collect_rarely
 from engram.shard.load import load
 from engram.shard.outbox import Outbox, flush
 from engram.shard.owned import Owned
@@ -43,9 +44,13 @@ _logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """When a partition is snapshotted: after so many handled commands. Never two at once."""
+    """When a partition is snapshotted: after so many handled commands, and no sooner than as many as it has
+    entities, so that the copy costs at most one encoding per command. Never two at once."""
 
     snapshot_every: int = 20_000
+
+    def due(self, commands: int, entities: int) -> bool:
+        return commands >= max(self.snapshot_every, entities)
 
 
 class Shard:
@@ -89,6 +94,7 @@ class Shard:
         """Recovers and serves until it is told to stop or has lost all its partitions."""
         try:
             if self.recover():
+                collect_rarely()
                 while self.step():
                     pass
         finally:
@@ -117,17 +123,23 @@ class Shard:
         self._go_on_with_snapshots()
         return self._stop is None and bool(self._serving())
 
+    def begin_snapshot(self, partition: int) -> None:
+        """Starts a snapshot of the partition now, whatever the policy says; `step` goes on with it."""
+        owned = self.owned[partition]
+        if owned.image.freeze is None and not owned.writing:
+            self._begin_snapshot(owned)
+
     def close(self) -> None:
         """Ends; after a clean stop with a last snapshot of every partition that has changed."""
         if self._stop is not None and self._stop.clean:
             self._flush()
+            self._finish_snapshots()
             for owned in self._serving():
-                while self._advance_snapshot(owned):
-                    pass
-                if owned.image.handled > owned.snapshot_handled or owned.snapshot < 0:
+                # By records, not by handled commands: a record whose commands were all dropped as duplicates is
+                # in the log after the snapshot too, and would bar the next version of the app.
+                if owned.image.changed > owned.snapshot:
                     self._begin_snapshot(owned)
-                    while self._advance_snapshot(owned):
-                        pass
+            self._finish_snapshots()
         for written in self._writer.close():
             self._note_written(written)
         self._announce()
@@ -197,7 +209,9 @@ class Shard:
         for owned in self._serving():
             if owned.image.freeze is not None:
                 self._advance_snapshot(owned)
-            elif not owned.writing and owned.image.handled - owned.snapshot_handled >= self._policy.snapshot_every:
+            elif not owned.writing and self._policy.due(
+                owned.image.handled - owned.snapshot_handled, owned.image.count()
+            ):
                 self._begin_snapshot(owned)
 
     def _begin_snapshot(self, owned: Owned) -> None:
@@ -221,6 +235,13 @@ class Shard:
             self._writer.submit(owned.partition, Contents(freeze.rows, freeze.memory))
         owned.image.end_freeze()
         return False
+
+    def _finish_snapshots(self) -> None:
+        for owned in self._serving():
+            while self._advance_snapshot(owned):
+                pass
+        for written in self._writer.close():
+            self._note_written(written)
 
     def _note_written(self, written: Written) -> None:
         owned = self.owned[written.partition]

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
 from engram.spark.session import Spark
 from engram.spark.task import ShardSpec
 
@@ -16,8 +14,6 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 # A job that ran this long was well: its end is not the next of a row of failures.
 _HEALTHY_S = 120.0
-
-_logger = structlog.get_logger()
 
 
 class ShardJob:
@@ -61,7 +57,6 @@ class ShardJob:
             if self._stopping.wait(pause):
                 return
             starts += 1
-            _logger.warning("shards_restarted", restart=starts, why=why)
             self._on_restart(starts, why)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -71,5 +66,11 @@ class ShardJob:
         try:
             context.parallelize(range(shards), shards).mapPartitionsWithIndex(self._spec).collect()
         except Exception as problem:  # noqa: BLE001 - py4j raises its own kinds; all mean that the job has ended
-            return str(problem).splitlines()[0]
+            return _cause(problem)
         return "all shards had ended"
+
+
+def _cause(problem: Exception) -> str:
+    """Spark's own sentence, out of a page of Java."""
+    lines = str(problem).splitlines() or [repr(problem)]
+    return next((line.partition(": ")[2] for line in lines if "Job aborted" in line or "cancelled" in line), lines[0])

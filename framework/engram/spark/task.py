@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import signal
 import sys
@@ -10,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from engram.clock import system_clock
 from engram.log.open import open_log
 from engram.shard.reference import resolve_app
 from engram.shard.requests import Transport
 from engram.shard.shard import Policy, Shard
 from engram.snapshots.files import FileSnapshots
+from engram.telemetry import log_to_stderr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +59,4 @@ class ShardSpec:
         for entry in reversed(self.path):
             if entry not in sys.path:
                 sys.path.insert(0, entry)
-        structlog.configure(
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso"),
-                structlog.processors.format_exc_info,
-                structlog.processors.JSONRenderer(),
-            ],
-            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        )
+        log_to_stderr()

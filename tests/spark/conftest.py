@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.spark.running import Running
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Starts apps on real Spark; all of them are ended with the test."""
+    started: list[Running] = []
+
+    def start_one(*options: str, **more: str) -> Running:
+        started.append(Running(tmp_path, *options, **more))
+        return started[-1]
+
+    yield start_one
+    for running in started:
+        running.close()
