@@ -1,0 +1,232 @@
+"""What does it cost to be able to take a handler's changes back?
+
+Ways to undo, side by side, on a small entity (impressions and clicks of a tweet, as in `hotpath`) and on a large one
+(a dict of 10,000 keys): the cost per command when all goes well, and when the handler raises after its changes. The
+last row is the whole hot path of the small entity, decoding included: the chosen way's share is of that.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+from engram import Entity
+from engram.codec.codec import Codec
+from engram.codec.record import Envelope, Kind, Record, encode_commands
+from engram.image.image import Image, _Home
+from engram.image.undo import UndoLog
+from pydantic import TypeAdapter
+
+from bench.hotpath import BATCH, Tweet, _traffic, app
+from bench.result import Aim, Result, Row
+
+COMMANDS = 20_000
+REPETITIONS = 7
+LARGE = 10_000
+ENCODE_EVERY = 16
+CLICKS = 0.3
+
+
+@dataclass(slots=True, kw_only=True)
+class Account(Entity, name="account"):
+    followers: dict[str, int] = field(default_factory=dict)
+    count: int = 0
+
+
+Change = Callable[[Any, int], None]
+
+
+def impression_or_click(tweet: Tweet, number: int) -> None:
+    if number % 10 >= 10 * CLICKS:
+        tweet.impressions += 1
+        return
+    tweet.clicks += 1
+    tweet.urls.append(f"u{number}")
+    if len(tweet.urls) > 5:
+        del tweet.urls[0]
+
+
+def follow(account: Account, number: int) -> None:
+    account.count += 1
+    account.followers[f"f{number % LARGE}"] = number
+
+
+class Way(Protocol):
+    """A way to undo: told before a change, and after it how it ended."""
+
+    def before(self, entity: Any) -> None: ...
+    def kept(self, entity: Any, change: Change, number: int) -> None: ...
+    def back(self, entity: Any) -> Any: ...
+
+
+class Nothing:
+    """No undo at all."""
+
+    def __init__(self, cls: type[Entity]) -> None: ...
+    def before(self, entity: Any) -> None: ...
+    def kept(self, entity: Any, change: Change, number: int) -> None: ...
+    def back(self, entity: Any) -> Any:
+        return entity
+
+
+class DeepCopy(Nothing):
+    def before(self, entity: Any) -> None:
+        self.kept_copy = copy.deepcopy(entity)
+
+    def back(self, entity: Any) -> Any:
+        return self.kept_copy
+
+
+class CopyContainers(Nothing):
+    """Fields and first-level containers: what copying on the first write comes to."""
+
+    def __init__(self, cls: type[Entity]) -> None:
+        self.names = [f.name for f in fields(cls)]
+
+    def before(self, entity: Any) -> None:
+        values = [getattr(entity, name) for name in self.names]
+        self.values = [v.copy() if type(v) in (list, dict) else v for v in values]
+
+    def back(self, entity: Any) -> Any:
+        for name, value in zip(self.names, self.values, strict=True):
+            setattr(entity, name, value)
+        return entity
+
+
+class EncodeBefore(Nothing):
+    def __init__(self, cls: type[Entity]) -> None:
+        adapter = TypeAdapter(cls)
+        self.encode, self.decode = adapter.serializer.to_json, adapter.validator.validate_json
+
+    def before(self, entity: Any) -> None:
+        self.form = self.encode(entity)
+
+    def back(self, entity: Any) -> Any:
+        return self.decode(self.form)
+
+
+class Journal(EncodeBefore):
+    """The last encoded form and the commands since; encoded again every few commands."""
+
+    def __init__(self, cls: type[Entity]) -> None:
+        super().__init__(cls)
+        self.since: list[tuple[Change, int]] = []
+        self.form = b""
+
+    def before(self, entity: Any) -> None:
+        if not self.form or len(self.since) >= ENCODE_EVERY:
+            self.form = self.encode(entity)
+            self.since = []
+
+    def kept(self, entity: Any, change: Change, number: int) -> None:
+        self.since.append((change, number))
+
+    def back(self, entity: Any) -> Any:
+        entity = self.decode(self.form)
+        for change, number in self.since:
+            change(entity, number)
+        return entity
+
+
+class Tracked(Nothing):
+    """What Engram does: containers that note how to take back a change, and the fields captured."""
+
+    def __init__(self, cls: type[Entity]) -> None:
+        self.undo = UndoLog()
+        self.home = _Home(cls, {})
+
+    def start(self, entity: Any) -> None:
+        self.home.put(entity.key, entity, self.undo)
+
+    def before(self, entity: Any) -> None:
+        self.captured = self.home.capture(entity)
+
+    def kept(self, entity: Any, change: Change, number: int) -> None:
+        self.home.settle(entity, self.captured, self.undo)
+
+    def back(self, entity: Any) -> Any:
+        self.undo.roll_back()
+        self.home.restore(entity, entity.key, self.captured)
+        return entity
+
+
+WAYS: dict[str, type[Nothing]] = {
+    "no undo": Nothing,
+    "tracked containers (chosen)": Tracked,
+    f"encoded every {ENCODE_EVERY}, handled again": Journal,
+    "containers copied before": CopyContainers,
+    "encoded before": EncodeBefore,
+    "deep copy before": DeepCopy,
+}
+
+
+def measure() -> Result:
+    result = Result(f"Undo: {COMMANDS:,} commands, {REPETITIONS} repetitions, microseconds per command")
+    cases = {"small": (Tweet, impression_or_click, COMMANDS), "large": (Account, follow, COMMANDS // 20)}
+    medians: dict[tuple[str, str, str], float] = {}
+    for size, (cls, change, commands) in cases.items():
+        for ending in ("kept", "taken back"):
+            share = 0.0 if ending == "kept" else 1.0
+            times: dict[str, list[float]] = {name: [] for name in WAYS}
+            for _ in range(REPETITIONS):
+                for name, way in WAYS.items():
+                    slow = name.startswith("deep copy") or ending == "taken back"
+                    count = max(commands // 10, 50) if slow else commands
+                    times[name].append(_cost(way, cls, change, count, share))
+            for name, values in times.items():
+                row = Row.of(f"{size}, {ending}: {name}", values, "us")
+                medians[size, ending, name] = row.median
+                result.rows.append(row)
+    chosen = "tracked containers (chosen)"
+    extra = medians["small", "kept", chosen] - medians["small", "kept", "no undo"]
+    whole = Row.of("small, kept: whole hot path, undo included", [_hot_path() for _ in range(REPETITIONS)], "us")
+    result.rows.append(whole)
+    share = round(extra / whole.median, 3)
+    result.aims.append(Aim("undo's share of the hot path, small entity", "<= 0.10", share, share <= 0.10))
+    growth = round(medians["large", "kept", chosen] / medians["small", "kept", chosen], 2)
+    result.aims.append(Aim("cost on a large entity over that on a small one", "<= 2", growth, growth <= 2))
+    return result
+
+
+def _hot_path() -> float:
+    """Microseconds per command of decoding and handling batch records, in one image of a few tweets."""
+    image = Image(0, Codec(app))
+    traffic = list(_traffic(random.Random(4), COMMANDS))
+    records = []
+    for start in range(0, COMMANDS, BATCH):
+        batch = traffic[start : start + BATCH]
+        envelopes = [
+            Envelope(name, 1, f"t{n % 1000}", json.dumps(body).encode(), f"s{n % 64}", start + n)
+            for n, (name, _, body) in enumerate(batch)
+        ]
+        payload = encode_commands(envelopes, "bench")
+        records.append(Record(0, len(records), Kind.COMMANDS, 0, payload))
+    started = time.perf_counter()
+    for record in records:
+        image.handle(record)
+    return (time.perf_counter() - started) / COMMANDS * 1e6
+
+
+def _cost(way_type: type[Nothing], cls: type[Entity], change: Change, commands: int, rejected: float) -> float:
+    way = way_type(cls)
+    entity: Any = cls(key="k")
+    if isinstance(entity, Account):
+        entity.followers = {f"f{n}": n for n in range(LARGE)}
+    if isinstance(way, Tracked):
+        way.start(entity)
+    dice = random.Random(3)
+    fates = [dice.random() < rejected for _ in range(commands)]
+    started = time.perf_counter()
+    for number, fails in enumerate(fates):
+        way.before(entity)
+        change(entity, number)
+        if fails:
+            entity = way.back(entity)
+        else:
+            way.kept(entity, change, number)
+    return (time.perf_counter() - started) / commands * 1e6
