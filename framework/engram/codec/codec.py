@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pydantic_core
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from engram.codec.record import BatchHeader, CommandsHeader, Epoch, Kind, MessagesHeader, Record
 from engram.errors import Corrupt
 from engram.model.app import App, result_of
 from engram.model.command import Command
-from engram.model.entity import Entity
+from engram.model.entity import STATE_CONFIG, Entity
 from engram.model.event import Event
 from engram.model.query import Query
 
@@ -52,7 +52,7 @@ class Codec:
             for name, t in self._commands.items()
         }
         asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
-        self._results = {cls: TypeAdapter(result_of(cls)) for cls in asked}
+        self._results = {cls: result_adapter(cls) for cls in asked}
         self._encoders = {cls: _result_encoder(adapter) for cls, adapter in self._results.items()}
 
     # State
@@ -178,6 +178,15 @@ class _Type:
         except Exception as problem:
             raise Corrupt(f"the upcasters of {name} from version {version} failed: {problem!r}") from problem
         return self.decode(self.version, new)
+
+
+def result_adapter(cls: type[Any]) -> TypeAdapter[Any]:
+    """Between the replies of a command, or the answers of a query, and JSON; as commands and state are encoded."""
+    result = result_of(cls)
+    try:
+        return TypeAdapter(result, config=STATE_CONFIG)
+    except PydanticUserError:  # a model or dataclass has a configuration of its own
+        return TypeAdapter(result)
 
 
 def _result_encoder(adapter: TypeAdapter[Any]) -> Callable[[Any], bytes]:

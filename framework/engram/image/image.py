@@ -341,7 +341,10 @@ class _Home:
             if value is not before[at]:
                 setattr(entity, name, adopt(value, undo, shape))
         if undo:
-            undo.settle()
+            if undo.unsettled:
+                undo.settle()
+            else:
+                undo.clear()
 
     def restore(self, entity: Entity, key: str, before: tuple[Any, ...]) -> None:
         entity.key = key

@@ -92,6 +92,11 @@ class TrackedList(list[Any]):
             self._stored(value)
 
     def __delitem__(self, index: Any) -> None:
+        if type(index) is int:
+            at = index if index >= 0 else index + len(self)
+            self._undo.append((list.insert, self, at, self[index]))
+            list.__delitem__(self, index)
+            return
         if not isinstance(index, slice):
             self.pop(index)
             return

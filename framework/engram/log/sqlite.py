@@ -40,7 +40,7 @@ create table record (
     partition integer generated always as (id >> {_BITS}) virtual,
     offset integer generated always as (id & {(1 << _BITS) - 1}) virtual
 );
-create index record_by_origin on record (partition, origin_partition, id) where origin_partition is not null;
+create index record_by_origin on record (partition, origin_partition, origin) where origin_partition is not null;
 create table event (
     partition integer not null,
     offset integer not null,
@@ -66,44 +66,55 @@ class SqliteLog:
         """
         self._path = path
         self._lock = threading.Lock()
+        self._turn = -1
+        self._db: sqlite3.Connection | None = None
+        self._wake = WakeFolder(path.with_name(path.name + "-wake"))
+        self.app = app
+        try:
+            self.partitions = self._open(partitions, create=create)
+        except (sqlite3.Error, OSError) as problem:
+            self.close()
+            raise Misuse(_opening_problem(path, problem)) from problem
+        except Misuse:
+            self.close()
+            raise
+
+    def _open(self, partitions: int | None, *, create: bool) -> int:
+        path = self._path
         new = not path.exists()
         if new and not create:
             raise Misuse(f"There is no log at {path}: check the path, or let `engram run` make it.")
-        try:
-            if new:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            # Not the file itself: closing a second descriptor of it would drop SQLite's own locks. A folder can be
-            # locked as well, and leaves no lock file behind.
-            self._turn = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-            self._db = _connect(path)
-            if new or _is_empty(self._db):
-                self._make(app, partitions)
-            meta = dict(self._db.execute("select name, value from meta"))
-        except (sqlite3.Error, OSError) as problem:
-            raise Misuse(_opening_problem(path, problem)) from problem
-        self.app = app
-        self.partitions = int(meta["partitions"])
+        if new:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        # Not the file itself: closing a second descriptor of it would drop SQLite's own locks. A folder can be
+        # locked as well, and leaves no lock file behind.
+        self._turn = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        self._db = _connect(path)
+        if new or _is_empty(self._sql):
+            self._make(partitions)
+        meta = dict(self._sql.execute("select name, value from meta"))
         if int(meta["format"]) != FORMAT:
             raise Misuse(f"The log {path} has format {meta['format']}; this Engram reads format {FORMAT}.")
-        if meta["app"] != app:
-            raise Misuse(f"The log {path} belongs to app {meta['app']!r}, not to {app!r}: choose another log.")
-        if partitions is not None and partitions != self.partitions:
+        if meta["app"] != self.app:
+            raise Misuse(f"The log {path} belongs to app {meta['app']!r}, not to {self.app!r}: choose another log.")
+        held = int(meta["partitions"])
+        if partitions not in (None, held):
             raise Misuse(
-                f"The log {path} has {self.partitions} partitions, not {partitions}. The number is fixed when a "
-                f"log is made: use --partitions {self.partitions}, or a new log."
+                f"The log {path} has {held} partitions, not {partitions}. The number is fixed when a log is made: "
+                f"use --partitions {held}, or a new log."
             )
-        self._wake = WakeFolder(path.with_name(path.name + "-wake"))
+        return held
 
-    def _make(self, app: str, partitions: int | None) -> None:
+    def _make(self, partitions: int | None) -> None:
         if partitions is None or not 1 <= partitions <= _MAX_PARTITIONS:
             raise Misuse(f"A new log needs a number of partitions from 1 to {_MAX_PARTITIONS}, not {partitions}.")
         with self._transaction():
-            if not _is_empty(self._db):
+            if not _is_empty(self._sql):
                 return  # another process was faster
             for statement in _SCHEMA.split(";\n"):
-                self._db.execute(statement)
-            rows = [("app", app), ("partitions", str(partitions)), ("format", str(FORMAT))]
-            self._db.executemany("insert into meta values (?, ?)", rows)
+                self._sql.execute(statement)
+            rows = [("app", self.app), ("partitions", str(partitions)), ("format", str(FORMAT))]
+            self._sql.executemany("insert into meta values (?, ?)", rows)
 
     def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
         check_partitions(entries, self.partitions)
@@ -119,11 +130,11 @@ class SqliteLog:
                 offsets.append(offset)
                 origin_partition, last = (None, None) if origin is None else (origin[0], _origin_text(origin[1]))
                 rows.append((partition << _BITS | offset, kind.value, time, payload, origin_partition, last))
-            self._db.executemany(
+            self._sql.executemany(
                 "insert into record (id, kind, time, payload, origin_partition, origin) values (?, ?, ?, ?, ?, ?)",
                 rows,
             )
-            self._db.executemany(
+            self._sql.executemany(
                 "insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?)",
                 [(*event[:7], event.body.decode()) for event in events],
             )
@@ -135,7 +146,7 @@ class SqliteLog:
         mask = (1 << _BITS) - 1
         span = partition << _BITS | offset, (partition + 1) << _BITS, limit
         # Closed at once: a cursor that is left half read keeps the WAL from being emptied.
-        with self._lock, self._durably("read"), closing(self._db.execute(query, span)) as rows:
+        with self._lock, self._durably("read"), closing(self._sql.execute(query, span)) as rows:
             try:
                 return bounded(Record(partition, i & mask, _KINDS[kind], at, body) for i, kind, at, body in rows)
             except KeyError as problem:
@@ -148,7 +159,7 @@ class SqliteLog:
 
     def _end(self, partition: int) -> int:
         span = partition << _BITS, (partition + 1) << _BITS
-        last = self._db.execute("select max(id) from record where id >= ? and id < ?", span).fetchone()[0]
+        last = self._sql.execute("select max(id) from record where id >= ? and id < ?", span).fetchone()[0]
         return 0 if last is None else (last & ((1 << _BITS) - 1)) + 1
 
     def last_origin(self, partition: int, origin_partition: int) -> Origin | None:
@@ -157,8 +168,8 @@ class SqliteLog:
             "where partition = ? and origin_partition = ? and origin_partition is not null"
         )
         with self._lock, self._durably("read"):
-            text = self._db.execute(query, (partition, origin_partition)).fetchone()[0]
-        return None if text is None else Origin(*map(int, text.split(".")))
+            (greatest,) = self._sql.execute(query, (partition, origin_partition)).fetchone()
+        return None if greatest is None else Origin(*map(int, greatest.split(".")))
 
     def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
         query = (
@@ -166,7 +177,7 @@ class SqliteLog:
             "order by offset, number_in_record, number limit ?"
         )
         with self._lock, self._durably("read"):
-            rows = self._db.execute(query, (partition, *after, limit)).fetchall()
+            rows = self._sql.execute(query, (partition, *after, limit)).fetchall()
         return [OutEvent(p, o, i, n, name, v, time, body.encode()) for p, o, i, n, name, v, time, body in rows]
 
     def watch(self) -> Wake:
@@ -174,11 +185,19 @@ class SqliteLog:
 
     def close(self) -> None:
         with self._lock:
-            if self._turn >= 0:
+            if self._db is not None:
                 self._db.close()
+                self._db = None
+            if self._turn >= 0:
                 os.close(self._turn)
                 self._turn = -1
         self._wake.close()
+
+    @property
+    def _sql(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise Misuse(f"The log {self._path} was closed.")
+        return self._db
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -186,12 +205,12 @@ class SqliteLog:
         # the next one at once.
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         try:
-            self._db.execute("begin immediate")
+            self._sql.execute("begin immediate")
             yield
-            self._db.execute("commit")
+            self._sql.execute("commit")
         except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("rollback")
+            if self._sql.in_transaction:
+                self._sql.execute("rollback")
             raise
         finally:
             fcntl.flock(self._turn, fcntl.LOCK_UN)

@@ -10,10 +10,11 @@ from engram.model.declared import UNDECLARED, Declared
 
 
 class Boundary(BaseModel):
-    """Frozen, and closed: a field that is not declared is refused."""
+    """Frozen, and closed: a field that is not declared is refused. Encoded by name, also where a field has an alias."""
 
     model_config = ConfigDict(
         frozen=True,
+        populate_by_name=True,
         extra="forbid",
         ser_json_bytes="base64",
         val_json_bytes="base64",

@@ -12,8 +12,9 @@ from typing import Any, Self, TypeVar
 import aiohttp
 from pydantic import TypeAdapter
 
+from engram.codec.codec import result_adapter
 from engram.errors import Behind, Corrupt, EngramError, Misuse, Quarantined, Rejected, Unavailable
-from engram.model.app import App, entity_of, result_of
+from engram.model.app import App, entity_of
 from engram.model.command import Command
 from engram.model.entity import Entity
 from engram.model.position import Position
@@ -158,8 +159,8 @@ class Client:
     def _result(self, cls: type[Any], value: Any) -> Any:
         adapter = self._results.get(cls)
         if adapter is None:
-            adapter = self._results[cls] = TypeAdapter(result_of(cls))
-        return adapter.validate_python(value)
+            adapter = self._results[cls] = result_adapter(cls)
+        return adapter.validate_json(json.dumps(value))  # as JSON, because that is what it was encoded as
 
 
 def _content(status: int, body: bytes) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engram.clock import Clock
-from engram.codec.record import Epoch, Kind, encode_epoch
-from engram.errors import Corrupt
+from engram.codec.record import Epoch, Kind, Record, encode_epoch
+from engram.errors import Corrupt, Misuse
 from engram.image.image import Handled, Image
 from engram.log.base import Entry, Log
 from engram.shard.owned import Owned
@@ -19,6 +19,7 @@ READ_RECORDS = 64
 
 Progress = Callable[[], None]
 Effects = Callable[[Handled, Image], None]
+Check = Callable[[Image, Record], None]
 
 
 def take_over(owned: Owned, log: Log, *, owner: str, address: str, clock: Clock) -> None:
@@ -48,14 +49,29 @@ def replay(owned: Owned, log: Log, *, effects: Effects, progress: Progress) -> N
     """
     owned.state = "replaying"
     try:
-        replay_until(owned.image, log, owned.epoch + 1, effects=effects, progress=progress)
-    except Corrupt as problem:
+        replay_until(owned.image, log, owned.epoch + 1, effects=effects, progress=progress, check=_check_version)
+    except (Corrupt, Misuse) as problem:
         owned.stop(problem)
     owned.replayed = owned.image.handled
 
 
-def replay_until(image: Image, log: Log, end: int, *, effects: Effects, progress: Progress) -> None:
-    """Handles the records from the image's offset up to `end`."""
+def _check_version(image: Image, record: Record) -> None:
+    """The start was checked against the newest snapshot; this one may be older, because that was damaged."""
+    if image.app_version not in (0, image.app.version) and record.kind is not Kind.EPOCH:
+        raise Misuse(
+            f"Record {record.offset} of partition {record.partition} belongs to version {image.app_version} of "
+            f"{image.app.name}, and this is version {image.app.version}: recover with the older code, stop it cleanly, "
+            "and start again."
+        )
+
+
+def _no_check(_image: Image, _record: Record) -> None: ...
+
+
+def replay_until(
+    image: Image, log: Log, end: int, *, effects: Effects, progress: Progress, check: Check = _no_check
+) -> None:
+    """Handles the records from the image's offset up to `end`; `check` may raise before each."""
     while image.offset < end:
         records = log.read(image.partition, image.offset, limit=min(READ_RECORDS, end - image.offset))
         if not records:
@@ -64,5 +80,6 @@ def replay_until(image: Image, log: Log, end: int, *, effects: Effects, progress
                 f"is at {image.offset} and record {end - 1} was there: the log was cut, or is an older copy."
             )
         for record in records:
+            check(image, record)
             effects(image.handle(record), image)
         progress()

@@ -1,0 +1,161 @@
+"""An image under observation: whatever a record touches is checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from engram.codec.codec import Codec, Commands, Messages
+from engram.codec.record import Record
+from engram.errors import Corrupt
+from engram.image.image import Handled, Image
+from engram.image.outcome import Verdict
+from engram.model.app import entity_of
+from engram.model.command import Command
+from engram.model.entity import Entity
+
+B = TypeVar("B")
+Rows = dict[tuple[str, str], bytes]
+
+
+class CheckedImage:
+    """A partition's image, and a twin that handles the same records for itself. After each record:
+
+    - every entity that changed comes back from its encoded form as it was, and so do replies, messages, events;
+    - only entities that the record names have changed, and none if its command was refused;
+    - the twin has come to the same, in state, replies and effects.
+
+    What does not hold is an `AssertionError` that names the command. Handlers therefore run twice.
+    """
+
+    def __init__(self, partition: int, codec: Codec) -> None:
+        self.image = Image(partition, codec)
+        self._twin = Image(partition, codec)
+        self._codec = codec
+        self._rows: Rows = {}
+
+    def handle(self, record: Record) -> Handled:
+        content = self._codec.decode_record(record)
+        assert isinstance(content, Commands | Messages)
+        told = " and ".join(
+            tell(command, key) for command, key in zip(content.commands, content.header.keys, strict=True)
+        )
+        handled = self.image.handle(record)
+        self._check_replies(content.commands, handled, told)
+        self._check_effects(handled, told)
+        self._check_entities(content, handled, told)
+        self._check_twin(record, handled, told)
+        return handled
+
+    def _check_replies(self, commands: list[Command[Any, Any]], handled: Handled, told: str) -> None:
+        for command, outcome in zip(commands, handled.outcomes, strict=False):  # messages have no replies
+            if outcome.verdict is Verdict.REPLY:
+                check_result(self._codec, type(command), outcome.body, f"The reply of {told}")
+
+    def _check_effects(self, handled: Handled, told: str) -> None:
+        for message in handled.messages:
+            what = f"What {told} sent to {message.key!r}"
+            back = _back(what, self._codec.decode_command, message.name, message.version, message.body)
+            if self._codec.encode_body(back) != message.body:
+                raise AssertionError(
+                    f"{what} does not come back from the log as it was: {message.body.decode()} became {back!r}."
+                )
+        for emitted in handled.events:
+            event = emitted.event
+            check_boundary(self._codec.encode_body(event), event, self._codec.decode_event, f"{event!r} of {told}")
+
+    def _check_entities(self, content: Commands | Messages, handled: Handled, told: str) -> None:
+        rows = self._encode(self.image, told)
+        refused = [outcome.verdict is not Verdict.REPLY for outcome in handled.outcomes]
+        named = {
+            (entity_of(type(command)).__engram__.name, key)
+            for index, (command, key) in enumerate(zip(content.commands, content.header.keys, strict=True))
+            if index >= len(refused) or not refused[index]
+        }
+        for (name, key), state in rows.items():
+            if state == self._rows.get((name, key)):
+                continue
+            if (name, key) not in named:
+                how = "was refused, and yet" if refused and all(refused) else "is not for it, and yet"
+                raise AssertionError(
+                    f"{told} {how} {name} {key!r} has changed: {_text(self._rows.get((name, key)))} became "
+                    f"{_text(state)}."
+                )
+            self._check_state(self.image.entities[name][key], state, told)
+        self._rows = rows
+
+    def _check_state(self, entity: Entity, state: bytes, told: str) -> None:
+        what = f"After {told}, {type(entity).__name__} {entity.key!r}"
+        declared = entity.__engram__
+        back = _back(what, self._codec.decode_entity, declared.name or "", declared.version, state)
+        if not same(back, entity) or self._codec.encode_entity(back) != state:
+            raise AssertionError(
+                f"{what} does not come back from a snapshot as it was: {entity!r} became {back!r}. "
+                "Does a field hold a value that is not of its declared type?"
+            )
+
+    def _check_twin(self, record: Record, handled: Handled, told: str) -> None:
+        again = self._twin.handle(record)
+        difference = None
+        for place, state in self._encode(self._twin, told).items():
+            if state != self._rows.get(place):
+                difference = f"{place[0]} {place[1]!r} is {_text(state)} instead of {_text(self._rows.get(place))}"
+        if not same(again.outcomes, handled.outcomes):
+            difference = f"the outcome is {again.outcomes} instead of {handled.outcomes}"
+        elif not same((again.messages, again.events), (handled.messages, handled.events)):
+            difference = "it sends or emits something else"
+        elif difference is None and self._twin.digest() != self.image.digest():
+            difference = "the digest is another"
+        if difference is not None:
+            raise AssertionError(
+                f"{told} is not deterministic. Handled again from the same record, {difference}. A handler may "
+                "depend on nothing but its command, its entity and ctx: use ctx.now, ctx.new_id() and ctx.random."
+            )
+
+    def _encode(self, image: Image, told: str) -> Rows:
+        rows: Rows = {}
+        for name, entities in image.entities.items():
+            for key, entity in entities.items():
+                try:
+                    rows[name, key] = self._codec.encode_entity(entity)
+                except ValueError as problem:
+                    raise AssertionError(
+                        f"After {told}, {type(entity).__name__} {key!r} cannot be encoded: {problem}"
+                    ) from problem
+        return rows
+
+
+def tell(command: Command[Any, Any], key: str) -> str:
+    return f"{command!r} for {key!r}"
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal. By their text if need be: NaN is not equal to itself."""
+    return bool(one == other) or repr(one) == repr(other)
+
+
+def check_boundary(body: bytes, original: B, decode: Callable[[str, int, bytes], Any], what: str) -> None:
+    """Raises `AssertionError` unless a command, query or event comes back from its encoded form as it was."""
+    declared = type(original).__engram__  # type: ignore[attr-defined]  # every boundary has it
+    back = _back(what, decode, declared.name or "", declared.version, body)
+    if not same(back, original):
+        raise AssertionError(f"{what} does not come back from the log as it was: it became {back!r}.")
+
+
+def check_result(codec: Codec, of: type[Any], body: bytes, what: str) -> Any:
+    """A reply or answer as its receiver sees it; raises `AssertionError` unless it is what was given."""
+    back = _back(what, codec.decode_result, of, body)
+    if codec.result_encoder(of)(back) != body:
+        raise AssertionError(f"{what} does not come back as it was: {body.decode()} became {back!r}.")
+    return back
+
+
+def _back(what: str, decode: Callable[..., Any], *encoded: Any) -> Any:
+    try:
+        return decode(*encoded)
+    except (Corrupt, ValueError) as problem:
+        raise AssertionError(f"{what} cannot be decoded again: {problem}") from problem
+
+
+def _text(state: bytes | None) -> str:
+    return "nothing" if state is None else state.decode()
