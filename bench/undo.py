@@ -147,7 +147,7 @@ class Tracked(Nothing):
         self.captured = self.home.capture(entity)
 
     def kept(self, entity: Any, change: Change, number: int) -> None:
-        self.home.settle(entity, self.captured, self.undo)
+        self.home.settle(entity, self.captured, self.home.capture(entity), self.undo)
 
     def back(self, entity: Any) -> Any:
         self.undo.roll_back()

@@ -9,7 +9,6 @@ from types import ModuleType
 
 import pytest
 import typer.main
-
 from engram.cli.main import app as cli
 
 ROOT = Path(__file__).parents[1]

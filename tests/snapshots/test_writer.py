@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from engram.errors import Unavailable
+from engram.errors import Corrupt, Unavailable
 from engram.snapshots.memory import MemorySnapshots
 from engram.snapshots.writer import SnapshotWriter
 
@@ -41,10 +41,14 @@ def written(writer: SnapshotWriter):
     raise AssertionError("nothing was written in time")
 
 
+def anything(_contents):
+    """All contents are good."""
+
+
 def test_a_snapshot_is_written_beside_its_owner():
     """`submit` returns at once; the snapshot is published on another thread, and then told with its manifest."""
     store = GatedSnapshots()
-    writer = SnapshotWriter(store, lambda: 1234)
+    writer = SnapshotWriter(store, lambda: 1234, verify=anything)
     writer.submit(0, social_contents(2))
     assert writer.written() == []
     assert store.newest(0) is None
@@ -60,7 +64,7 @@ def test_a_snapshot_is_written_beside_its_owner():
 def test_a_failure_is_told_and_the_next_one_is_written():
     """A write that fails is told with its reason, and does not end the writer."""
     store = GatedSnapshots()
-    writer = SnapshotWriter(store, lambda: 0)
+    writer = SnapshotWriter(store, lambda: 0, verify=anything)
     store.problem = Unavailable("the disk is full")
     writer.submit(3, social_contents(1))
     store.gate.release()
@@ -77,7 +81,7 @@ def test_a_failure_is_told_and_the_next_one_is_written():
 def test_closing_waits_for_what_was_given():
     """When `close` returns, everything that was submitted is written and told, in the order it was given."""
     store = GatedSnapshots()
-    writer = SnapshotWriter(store, lambda: 0)
+    writer = SnapshotWriter(store, lambda: 0, verify=anything)
     for offset in (1, 2, 3):
         writer.submit(offset, social_contents(offset))
     store.gate.release(3)
@@ -89,6 +93,20 @@ def test_closing_waits_for_what_was_given():
 def test_there_is_no_thread_before_the_first_snapshot():
     """Spark forks its workers, and a thread would not survive it: none is started before it is needed."""
     before = threading.active_count()
-    writer = SnapshotWriter(GatedSnapshots(), lambda: 0)
+    writer = SnapshotWriter(GatedSnapshots(), lambda: 0, verify=anything)
     assert threading.active_count() == before
     assert writer.close() == []
+
+
+def test_contents_that_could_not_be_loaded_again_are_not_published():
+    """What `verify` refuses is told with its reason, and the store has nothing of it."""
+    store = MemorySnapshots("social")
+
+    def refuse(_contents):
+        raise Corrupt("no way back")
+
+    writer = SnapshotWriter(store, lambda: 0, verify=refuse)
+    writer.submit(0, social_contents(1))
+    (ended,) = writer.close()
+    assert (ended.manifest, str(ended.problem)) == (None, "no way back")
+    assert store.newest(0) is None

@@ -57,7 +57,7 @@ async def story(url: str) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
             await kill_one(client, dice.randrange(2))
             async with asyncio.timeout(30):  # the load goes on after every kill
                 while sum(map(len, acknowledged.values())) < before + WRITERS:
-                    await asyncio.sleep(0.01)
+                    await client.status()
         stop.set()
         await asyncio.gather(*writing)
         there = {key: await client.ask(key, Entries()) for key in acknowledged}

@@ -52,8 +52,8 @@ class QuarantineRow(NamedTuple):
 
 
 class Memory(BaseModel):
-    """What an image holds besides entities. `offset` is that of the next record to handle, and with `epoch`
-    the only part that the digest leaves out: who owns a partition does not change what is in it."""
+    """What an image holds besides entities. `offset` is that of the next record to handle; with `epoch` and
+    `app_version` it is what the digest leaves out: who owns a partition does not change what is in it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

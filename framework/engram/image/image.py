@@ -175,8 +175,8 @@ class Image:
                 messages, events = self._effects(index)
             else:
                 messages, events = _NOTHING
-            # Last, because it forgets the way back.
-            home.settle(entity, before, undo)
+            # Last, because it forgets the way back. Capturing again raises if a field was deleted.
+            home.settle(entity, before, capture(entity), undo)
         except Exception as problem:  # noqa: BLE001 - whatever a handler raises must leave no trace
             undo.roll_back()
             home.restore(entity, key, before)
@@ -208,6 +208,8 @@ class Image:
         for number, (key, command) in enumerate(sends):
             name, version = command.__engram__.name or "", command.__engram__.version
             body = self.codec.encode_body(command)
+            # Read back here, where it can be quarantined: a record that cannot be decoded stops its receiver.
+            self.codec.decode_command(name, version, body)
             messages.append(Message(name, version, key, body, Origin(self.offset, index, number)))
         return messages, [
             Emitted(self.offset, index, number, event, self.codec.encode_body(event))
@@ -334,12 +336,11 @@ class _Home:
             setattr(entity, name, adopt(getattr(entity, name), undo, shape))
         self.entities[key] = entity
 
-    def settle(self, entity: Entity, before: tuple[Any, ...], undo: UndoLog) -> None:
+    def settle(self, entity: Entity, before: tuple[Any, ...], after: tuple[Any, ...], undo: UndoLog) -> None:
         """Makes a command's changes final. A container that was assigned becomes a tracked one."""
         for at, name, shape in self._mutable:
-            value = getattr(entity, name)
-            if value is not before[at]:
-                setattr(entity, name, adopt(value, undo, shape))
+            if after[at] is not before[at]:
+                setattr(entity, name, adopt(after[at], undo, shape))
         if undo:
             if undo.unsettled:
                 undo.settle()

@@ -168,9 +168,12 @@ def _adapter_problems(what: str, tp: Any) -> list[str]:
     return []
 
 
-def _chains(types: list[type[Any]], upcasters: list[Upcaster], found: list[str]) -> dict[type[Any], list[Upcaster]]:
+def _chains(types: list[type[Any]], upcasters: list[Any], found: list[str]) -> dict[type[Any], list[Upcaster]]:
     chains: dict[type[Any], dict[int, Upcaster]] = {}
     for up in upcasters:
+        if not isinstance(up, Upcaster):
+            found.append(f"{up!r} is listed as an upcaster but is not made by @upcaster(...)")
+            continue
         name = getattr(up.of, "__name__", repr(up.of))
         if up.of not in types:
             found.append(f"the upcaster {up.step.__name__} is for {name}, which this app does not have")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from engram.clock import Clock
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope
-from engram.errors import EngramError, Unavailable
+from engram.errors import Corrupt, EngramError, Misuse, Unavailable
 from engram.image.outcome import Outcome
 from engram.log.base import Log
 from engram.log.group import GroupCommit, Settled
@@ -104,10 +104,20 @@ class Service:
         check_key(key)
         partition = partition_of(key, self.log.partitions)
         name, version = command.__engram__.name or "", command.__engram__.version
-        envelope = Envelope(name, version, key, self.codec.encode_body(command), *id_, idempotency_key)
+        envelope = Envelope(name, version, key, self._loggable(command), *id_, idempotency_key)
         appended: asyncio.Future[Position] = self._loop.create_future()
         self._group.submit(partition, envelope, appended)
         return await appended, id_
+
+    def _loggable(self, command: Command[Any, Any]) -> bytes:
+        """The command's body, which was read back: what a shard cannot decode would stop its partition."""
+        name, version = command.__engram__.name or "", command.__engram__.version
+        body = self.codec.encode_body(command)
+        try:
+            self.codec.decode_command(name, version, body)
+        except Corrupt as problem:
+            raise Misuse(f"The command does not survive being logged, so it was not: {problem}") from problem
+        return body
 
     def _borrow(self) -> CommandId:
         if self._free:

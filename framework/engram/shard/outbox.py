@@ -99,6 +99,5 @@ class Outbox:
     def _out(self, emitted: Emitted, image: Image) -> OutEvent:
         event = emitted.event
         name, version = event.__engram__.name or "", event.__engram__.version
-        body = image.codec.encode_body(event)
         place = emitted.offset, emitted.index, emitted.number
-        return OutEvent(self._partition, *place, name, version, image.time, body)
+        return OutEvent(self._partition, *place, name, version, image.time, emitted.body)

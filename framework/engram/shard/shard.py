@@ -10,7 +10,7 @@ import structlog
 
 from engram.clock import Clock
 from engram.codec.codec import Codec
-from engram.errors import Unavailable
+from engram.errors import Corrupt, Unavailable
 from engram.log.base import Log
 from engram.model.app import App
 from engram.shard.garbage import collect_rarely
@@ -81,7 +81,7 @@ class Shard:
         self._clock = clock
         self._policy = policy or Policy()
         self._watch = log.watch()
-        self._writer = SnapshotWriter(store, clock)
+        self._writer = SnapshotWriter(store, clock, verify=self._check_decodable)
         self._questions = Questions(transport.send, clock)
         self._partitions = list(partitions)
         self.owned: dict[int, Owned] = {}
@@ -242,6 +242,14 @@ class Shard:
                 pass
         for written in self._writer.close():
             self._note_written(written)
+
+    def _check_decodable(self, contents: Contents) -> None:
+        """On the writer's thread. A handler can put a value into a field that encodes and does not come back."""
+        for row in contents.entities:
+            try:
+                self._codec.decode_entity(row.entity, row.version, row.state)
+            except Corrupt as problem:
+                raise Corrupt(f"{row.entity} {row.key!r} holds what cannot be read back: {problem}") from problem
 
     def _note_written(self, written: Written) -> None:
         owned = self.owned[written.partition]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 from engram.clock import Clock
@@ -20,10 +21,14 @@ class Written(NamedTuple):
 
 
 class SnapshotWriter:
-    """One thread that writes what it is given, in order. Ends with `close`, which waits for what was given."""
+    """One thread that writes what it is given, in order. Ends with `close`, which waits for what was given.
 
-    def __init__(self, store: SnapshotStore, clock: Clock) -> None:
+    `verify` raises for contents that could not be loaded again; they are not published.
+    """
+
+    def __init__(self, store: SnapshotStore, clock: Clock, *, verify: Callable[[Contents], None]) -> None:
         self._store = store
+        self._verify = verify
         self._clock = clock
         self._jobs: queue.SimpleQueue[tuple[int, Contents] | None] = queue.SimpleQueue()
         self._written: queue.SimpleQueue[Written] = queue.SimpleQueue()
@@ -55,6 +60,7 @@ class SnapshotWriter:
         while (job := self._jobs.get()) is not None:
             partition, contents = job
             try:
+                self._verify(contents)
                 manifest = self._store.publish(partition, contents, created=self._clock())
                 self._written.put(Written(partition, manifest, None))
             except Exception as problem:  # noqa: BLE001 - told to the shard, which goes on without this snapshot

@@ -1,0 +1,92 @@
+"""Records: the forms of their payloads, byte by byte."""
+
+import json
+
+import pytest
+from engram.codec.record import (
+    CommandsHeader,
+    Envelope,
+    Epoch,
+    Kind,
+    Message,
+    Origin,
+    Record,
+    encode_commands,
+    encode_epoch,
+    encode_messages,
+)
+from pydantic import ValidationError
+
+
+def test_a_batch_of_commands_is_lines_of_json():
+    """First a header with a column per field, then one line per command type and version, with all its bodies."""
+    payload = encode_commands(
+        [
+            Envelope("follow", 1, "ada", b'{"whom":"bob"}', "s1", 7),
+            Envelope("publish", 2, "bob", b'{"text":"x"}', "s2", 1, "once"),
+            Envelope("follow", 1, "cleo", b'{"whom":"ada"}', "s1", 8),
+        ],
+        "gateway",
+    )
+
+    header, *lines = payload.split(b"\n")
+    assert json.loads(header) == {
+        "types": [["follow", 1], ["publish", 2]],
+        "which": [0, 1, 0],
+        "keys": ["ada", "bob", "cleo"],
+        "writer": "gateway",
+        "sessions": ["s1", "s2"],
+        "session": [0, 1, 0],
+        "sequence": [7, 1, 8],
+        "idempotency": {"1": "once"},
+    }
+    assert lines == [b'[{"whom":"bob"},{"whom":"ada"}]', b'[{"text":"x"}]']
+
+
+def test_versions_of_one_name_have_lines_of_their_own():
+    """Bodies of different versions are never in one line: each line is decoded as a whole."""
+    payload = encode_commands([Envelope("a", 1, "k", b"{}", "s", 1), Envelope("a", 2, "k", b"{}", "s", 2)], "w")
+
+    assert payload.count(b"\n") == 2
+    assert b'"types":[["a",1],["a",2]],"which":[0,1]' in payload
+
+
+def test_a_batch_of_messages_has_their_origins():
+    """Messages come from one partition, and each says which command sent it."""
+    payload = encode_messages(
+        [Message("like", 1, "ada", b"{}", Origin(5, 0, 0)), Message("like", 1, "bob", b"{}", Origin(5, 0, 1))], 3
+    )
+
+    assert payload.split(b"\n") == [
+        b'{"types":[["like",1]],"which":[0,0],"keys":["ada","bob"],"origin_partition":3,"origins":[[5,0,0],[5,0,1]]}',
+        b"[{},{}]",
+    ]
+
+
+def test_an_epoch_is_one_object():
+    """An epoch record is one JSON object."""
+    assert encode_epoch(Epoch(owner="o", app_version=2)) == b'{"owner":"o","app_version":2,"address":""}'
+
+
+def test_headers_are_strict():
+    """A number as text, or a field that nobody knows, is not put right silently."""
+    good = {"types": [], "which": [], "keys": [], "writer": "w", "sessions": [], "session": [], "sequence": []}
+    CommandsHeader(**good)
+
+    with pytest.raises(ValidationError, match="valid integer"):
+        CommandsHeader(**{**good, "sequence": ["1"]})
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        CommandsHeader(**good, more=1)
+
+
+def test_origins_are_ordered_as_they_were_sent():
+    """A later command's messages, and later messages of a command, have greater origins: a watermark is enough."""
+    sent = [Origin(1, 0, 0), Origin(1, 0, 1), Origin(1, 1, 0), Origin(2, 0, 0)]
+
+    assert sorted([sent[2], sent[0], sent[3], sent[1]]) == sent
+
+
+def test_the_kinds_are_words_in_the_log():
+    """A record's kind is a word that a log can store and give back."""
+    assert [Kind(word) for word in ("commands", "messages", "epoch")] == [Kind.COMMANDS, Kind.MESSAGES, Kind.EPOCH]
+    assert Record(0, 1, Kind("epoch"), 2, b"").kind is Kind.EPOCH

@@ -1,0 +1,120 @@
+"""Freezing: a copy of one moment, taken while commands go on."""
+
+import pytest
+from engram.image.contents import digest_of
+from engram.image.image import Image
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_core import PydanticSerializationError
+
+from tests.image.workshop import CODEC, PROGRAMS, Count, Counted, Sent, Step, Work, handle, replies, restored, shown
+
+KEYS = st.sampled_from(["ada", "bob", "cleo", "dan"])
+WORKS = st.builds(Work, steps=PROGRAMS, end=st.sampled_from(["reply", "reply", "reject", "fail"]))
+SENT = st.lists(st.tuples(KEYS, WORKS), max_size=6)
+# Between slices of the freeze: the commands that come meanwhile, and how many entities the next slice has.
+MEANWHILE = st.lists(st.tuples(st.tuples(KEYS, WORKS), st.integers(0, 2)), max_size=8)
+
+
+def work(image: Image, key: str, command: Work) -> None:
+    handle(image, Sent(key, command, sequence=image.offset), time=image.offset)
+
+
+@settings(deadline=None)
+@given(SENT, MEANWHILE)
+def test_a_freeze_is_of_the_moment_it_began(first, meanwhile):
+    """Whatever is handled until it is whole, a freeze holds what the image held when it began."""
+    image = Image(0, CODEC)
+    for key, command in first:
+        work(image, key, command)
+    digest, offset = image.digest(), image.offset
+    entities = {key: shown(entity) for key, entity in image.entities["desk"].items()}
+
+    freeze = image.begin_freeze()
+    for (key, command), slice_ in meanwhile:
+        work(image, key, command)
+        freeze.advance(slice_)
+    while freeze.advance(1):
+        pass
+    image.end_freeze()
+
+    assert digest_of(freeze.rows, freeze.memory) == digest
+    assert freeze.memory.offset == offset
+    assert {row.key: row.state for row in freeze.rows} == entities
+    copy = restored(freeze.rows, freeze.memory)
+    assert (copy.digest(), copy.offset) == (digest, offset)
+
+
+def test_advance_takes_as_many_entities_as_it_is_told():
+    """A slice is bounded, so no pause is long; the last one says that nothing is waiting."""
+    image = Image(0, CODEC)
+    handle(image, *(Sent(f"k{n}", Count(), sequence=n) for n in range(5)))
+
+    freeze = image.begin_freeze()
+    slices = [(freeze.advance(2), len(freeze.rows)) for _ in range(3)]
+
+    assert slices == [(True, 2), (True, 4), (False, 5)]
+
+
+def test_the_start_encodes_nothing():
+    """A freeze begins with references only, however much there is."""
+    image = Image(0, CODEC)
+    handle(image, *(Sent(f"k{n}", Count(), sequence=n) for n in range(5)))
+
+    assert image.begin_freeze().rows == []
+
+
+def test_an_entity_is_encoded_once():
+    """One that changes before its turn is encoded just before the change, and not again."""
+    image = Image(0, CODEC)
+    handle(image, Sent("ada", Count(), sequence=1), Sent("bob", Count(), sequence=2))
+    freeze = image.begin_freeze()
+
+    handle(image, *(Sent("ada", Count(), sequence=n) for n in (3, 4)), Sent("new", Count(), sequence=5))
+    assert [row.key for row in freeze.rows] == ["ada"]
+    while freeze.advance(1):
+        pass
+
+    assert sorted(row.key for row in freeze.rows) == ["ada", "bob"]
+    assert all(b'"count":1' in row.state for row in freeze.rows)
+
+
+def test_queries_do_not_disturb_a_freeze():
+    """Reading an entity does not take it out of the freeze."""
+    image = Image(0, CODEC)
+    handle(image, Sent("ada", Count()))
+    freeze = image.begin_freeze()
+
+    image.ask(Counted(), "ada")
+
+    assert freeze.rows == []
+
+
+def test_a_state_that_cannot_be_encoded_fails_the_freeze_and_not_the_command():
+    """The next command of such an entity is handled all the same, and the freeze says what is wrong."""
+    image = Image(0, CODEC)
+    handle(image, Sent("ada", Count(), sequence=1), Sent("bob", Count(), sequence=2))
+    image.entities["desk"]["ada"].note = b"not text"
+    freeze = image.begin_freeze()
+
+    handled = handle(image, Sent("ada", Count(), sequence=3))
+
+    assert replies(handled) == ["reply 2"]
+    for _ in range(2):
+        with pytest.raises(PydanticSerializationError, match="Expected `str`"):
+            freeze.advance(10)
+
+
+def test_a_second_freeze():
+    """When a freeze has ended, the next one is of its own moment."""
+    image = Image(0, CODEC)
+    handle(image, Sent("ada", Count(), sequence=1))
+    first = image.begin_freeze()
+    image.end_freeze()
+    handle(image, Sent("ada", Work(steps=[Step("count", a=5)]), sequence=2))
+    second = image.begin_freeze()
+    while second.advance(10):
+        pass
+
+    assert first.rows == []
+    assert digest_of(second.rows, second.memory) == image.digest()
