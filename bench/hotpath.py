@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -32,8 +33,8 @@ from engram.snapshots.files import FileSnapshots
 from bench.result import Aim, Result, Row
 
 TWEETS = 1_000_000
-MEASURED = 300_000
-REPETITIONS = 5
+MEASURED = 200_000
+REPETITIONS = 7
 BATCH = 1000
 SESSIONS = 64
 
@@ -129,7 +130,8 @@ def measure() -> Result:
         Row.of("engram shard, one command a record", rates["single"], "commands/s"),
         Row.of("engram shard, batches, during a snapshot", rates["snapshot"], "commands/s"),
     ]
-    ratio = round(rows[1].median / rows[0].median, 3)
+    # Round by round: what else the machine does changes from one round to the next, less within one.
+    ratio = round(statistics.median(e / b for e, b in zip(rates["batched"], rates["bare"], strict=True)), 3)
     result = Result(f"Hot path: {TWEETS:,} tweets, {REPETITIONS} x {MEASURED:,} commands", rows)
     result.aims.append(Aim("shard over bare loop, batch records", ">= 0.3", ratio, ratio >= 0.3))
     return result

@@ -19,7 +19,7 @@ from engram import Entity
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope, Kind, Record, encode_commands
 from engram.image.image import Image, _Home
-from engram.image.undo import UndoLog
+from engram.image.undo import UndoLog, adopt
 from pydantic import TypeAdapter
 
 from bench.hotpath import BATCH, Tweet, _traffic, app
@@ -147,7 +147,12 @@ class Tracked(Nothing):
         self.captured = self.home.capture(entity)
 
     def kept(self, entity: Any, change: Change, number: int) -> None:
-        self.home.settle(entity, self.captured, self.home.capture(entity), self.undo)
+        after = self.home.capture(entity)
+        for at, name, shape in self.home.mutable:
+            if after[at] is not self.captured[at]:
+                setattr(entity, name, adopt(after[at], self.undo, shape))
+        if self.undo:
+            self.undo.settle()
 
     def back(self, entity: Any) -> Any:
         self.undo.roll_back()

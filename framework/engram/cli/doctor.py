@@ -78,7 +78,7 @@ def _port(port: int) -> str:
 
 
 def _folder(folder: Path) -> str:
-    if not os.access(folder, os.W_OK):
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise Misuse(f"{folder} is not a folder that can be written to.")
     free = shutil.disk_usage(folder).free
     if free < _ENOUGH_DISK:

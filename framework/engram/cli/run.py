@@ -63,22 +63,21 @@ def run_app(options: RunOptions) -> None:
     log_to_stderr(logging.WARNING)
     java_version()
     app = resolve_app(options.reference)
-    log = _open_log(app, options)
-    if options.shards > log.partitions:
-        raise Misuse(f"{options.shards} shards cannot share {log.partitions} partitions: use fewer --shards.")
-    beside = options.log.partition(":")[2]
-    folder = (options.snapshots or Path(beside + "-snapshots")).absolute()
-    check_code_epoch(app, log, FileSnapshots(folder, app.name))
-    listener = _listen(options.port)
-    with Spark(
-        name=f"engram {app.name}",
-        master=options.master or default_master(options.shards),
-        slots=options.shards,
-        log_file=None if options.spark_output else Path(beside + "-spark.log").absolute(),
-        settings=dict(map(_setting, options.spark_settings)),
-    ) as spark:
-        running = _Running(options, app=app, log=log, spark=spark, listener=listener, snapshots=folder)
-        uvloop.run(running.run())
+    settings = dict(map(_setting, options.spark_settings))
+    with _listen(options.port) as listener:
+        log = _open_log(app, options)
+        beside = options.log.partition(":")[2]
+        folder = (options.snapshots or Path(beside + "-snapshots")).expanduser().absolute()
+        check_code_epoch(app, log, FileSnapshots(folder, app.name))
+        with Spark(
+            name=f"engram {app.name}",
+            master=options.master or default_master(options.shards),
+            slots=options.shards,
+            log_file=None if options.spark_output else Path(beside + "-spark.log").expanduser().absolute(),
+            settings=settings,
+        ) as spark:
+            running = _Running(options, app=app, log=log, spark=spark, listener=listener, snapshots=folder)
+            uvloop.run(running.run())
 
 
 class _Running:
@@ -194,13 +193,29 @@ class _Server(uvicorn.Server):
 
 
 def _open_log(app: App, options: RunOptions) -> Log:
-    """A new log gets the default number of partitions; an existing one keeps its own."""
+    """A new log gets the default number of partitions; an existing one keeps its own.
+
+    Nothing is made for a run that is refused: the number of partitions is for ever.
+    """
+    partitions = options.partitions or _DEFAULT_PARTITIONS
+    if not Path(options.log.partition(":")[2]).expanduser().exists():
+        _check_shards(options.shards, partitions)
     try:
-        return open_log(options.log, app.name, partitions=options.partitions or _DEFAULT_PARTITIONS, create=True)
-    except Misuse:
+        log = open_log(options.log, app.name, partitions=partitions, create=True)
+    except Misuse as refused:
         if options.partitions is not None:
             raise
-        return open_log(options.log, app.name)
+        try:
+            log = open_log(options.log, app.name)
+        except Misuse:
+            raise refused from None
+    _check_shards(options.shards, log.partitions)
+    return log
+
+
+def _check_shards(shards: int, partitions: int) -> None:
+    if shards > partitions:
+        raise Misuse(f"{shards} shards cannot share {partitions} partitions: use fewer --shards.")
 
 
 def _listen(port: int) -> socket.socket:

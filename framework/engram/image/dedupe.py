@@ -7,6 +7,7 @@ are kept in a window. Both are bounded, and what falls out is decided by the log
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -35,6 +36,9 @@ class Seen:
     __slots__ = ("offset", "outcome", "sequence")
 
     def __init__(self, sequence: int, outcome: Outcome, offset: int) -> None:
+        self.remember(sequence, outcome, offset)
+
+    def remember(self, sequence: int, outcome: Outcome, offset: int) -> None:
         self.sequence = sequence
         self.outcome = outcome
         self.offset = offset
@@ -50,8 +54,12 @@ class Dedupe:
         self.sessions: dict[str, Seen] = {}
         self.keys: dict[str, tuple[str, Outcome]] = {}
 
-    def open_session(self, session: str) -> Seen:
-        """A session that was not known, before its first command."""
+    def sessions_of(self, names: Sequence[str]) -> list[Seen]:
+        """What is remembered of these sessions; those that were not known are opened."""
+        sessions = self.sessions
+        return [sessions.get(name) or self._open_session(name) for name in names]
+
+    def _open_session(self, session: str) -> Seen:
         if len(self.sessions) >= 2 * self.window.sessions:
             self._forget_idle_sessions()
         self.sessions[session] = seen = Seen(-1, STALE, -1)
@@ -84,6 +92,16 @@ class Dedupe:
         idle = sorted(self.sessions, key=lambda s: (self.sessions[s].offset, s))
         for session in idle[: len(idle) - self.window.sessions]:
             del self.sessions[session]
+
+
+def all_new(seen: Sequence[Seen], session: Sequence[int], sequence: Sequence[int]) -> bool:
+    """Whether every command of a record is new: its number greater than all before it in its session."""
+    last = [s.sequence for s in seen]
+    for which, number in zip(session, sequence, strict=True):
+        if number <= last[which]:
+            return False
+        last[which] = number
+    return True
 
 
 def fingerprint(name: str, key: str, body: bytes) -> str:

@@ -5,7 +5,8 @@ Pure: no I/O, no clock, no threads. The same records, in order, give the same im
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from engram.codec.codec import Codec, Commands, Messages
 from engram.codec.record import Epoch, Message, Origin, Record
 from engram.errors import Corrupt, Misuse, Rejected
 from engram.image.contents import EntityRow, KeyRow, Memory, OriginRow, QuarantineRow, SessionRow, digest_of
-from engram.image.dedupe import Dedupe, Seen, Window, fingerprint
+from engram.image.dedupe import STALE, Dedupe, Seen, Window, all_new, fingerprint
 from engram.image.freeze import Freeze
 from engram.image.outcome import DONE, Outcome, Verdict, quarantine, rejection
 from engram.image.undo import UndoLog, adopt, field_shapes
@@ -29,7 +30,6 @@ from engram.model.shape import Shape
 # How many quarantined commands an image lists; the count goes on beyond it.
 QUARANTINE_LISTED = 1000
 _REPLY = Verdict.REPLY
-_NOTHING: tuple[list[Any], list[Any]] = [], []
 
 
 class Emitted(NamedTuple):
@@ -112,82 +112,97 @@ class Image:
 
     def _handle_commands(self, offset: int, batch: Commands, handled: Handled) -> None:
         header = batch.header
-        names = header.sessions
-        idempotency = header.idempotency
-        sessions = self.dedupe.sessions
-        open_session = self.dedupe.open_session
-        run = self._run
-        keep = handled.outcomes.append
+        seen = self.dedupe.sessions_of(header.sessions)
+        if header.idempotency or not all_new(seen, header.session, header.sequence):
+            self._handle_one_by_one(offset, seen, batch, handled)
+        else:
+            self._run(zip(count(), batch.commands, header.keys, strict=False), handled)
+            # Of a session's commands only the last counts from here on, and a dict keeps just that.
+            last = dict(zip(header.session, zip(header.sequence, handled.outcomes, strict=True), strict=True))
+            for number, (sequence, outcome) in last.items():
+                seen[number].remember(sequence, outcome, offset)
+
+    def _handle_one_by_one(self, offset: int, seen: list[Seen], batch: Commands, handled: Handled) -> None:
+        """The same for a record with commands that were handled before, or that have idempotency keys."""
+        header = batch.header
         columns = zip(batch.commands, header.keys, header.session, header.sequence, strict=True)
         for index, (command, key, number, sequence) in enumerate(columns):
-            seen = sessions.get(names[number]) or open_session(names[number])
-            if sequence <= seen.sequence:
-                keep(self.dedupe.recall(names[number], sequence))
+            session = seen[number]
+            if sequence <= session.sequence:
+                handled.outcomes.append(session.outcome if sequence == session.sequence else STALE)
                 continue
-            if index in idempotency:
-                outcome = self._run_keyed(idempotency[index], index, command, key, handled)
+            idempotency_key = header.idempotency.get(index)
+            mark = "" if idempotency_key is None else self._fingerprint(command, key)
+            known = None if idempotency_key is None else self.dedupe.recall_key(idempotency_key, mark)
+            if known is not None:
+                handled.outcomes.append(known)
             else:
-                outcome = run(index, command, key, handled)
-            seen.sequence = sequence
-            seen.outcome = outcome
-            seen.offset = offset
-            keep(outcome)
+                self._run([(index, command, key)], handled)
+                if idempotency_key is not None:
+                    self.dedupe.remember_key(idempotency_key, mark, handled.outcomes[-1])
+            session.remember(sequence, handled.outcomes[-1], offset)
 
     def _handle_messages(self, batch: Messages, handled: Handled) -> None:
         header = batch.header
         seen = self.origins.get(header.origin_partition, Origin(-1, 0, 0))
-        for index, (command, key, origin) in enumerate(zip(batch.commands, header.keys, header.origins, strict=True)):
+        columns = zip(count(), batch.commands, header.keys, header.origins, strict=False)
+        new = []
+        for index, command, key, origin in columns:
             if origin > seen:
-                self._run(index, command, key, handled)
-                self.origins[header.origin_partition] = seen = origin
+                new.append((index, command, key))
+                seen = origin
+        self._run(new, handled)
+        self.origins[header.origin_partition] = seen
+        handled.outcomes.clear()  # nobody waits for them
 
-    def _run_keyed(
-        self, idempotency_key: str, index: int, command: Command[Any, Any], key: str, handled: Handled
-    ) -> Outcome:
-        mark = fingerprint(command.__engram__.name or "", key, self.codec.encode_body(command))
-        outcome = self.dedupe.recall_key(idempotency_key, mark)
-        if outcome is None:
-            outcome = self._run(index, command, key, handled)
-            self.dedupe.remember_key(idempotency_key, mark, outcome)
-        return outcome
+    def _fingerprint(self, command: Command[Any, Any], key: str) -> str:
+        return fingerprint(command.__engram__.name or "", key, self.codec.encode_body(command))
 
-    def _run(self, index: int, command: Command[Any, Any], key: str, handled: Handled) -> Outcome:
-        """Runs one handler, all or nothing."""
-        home, entities, capture, replies_none, encode_reply = self._plans[type(command)]
+    def _run(self, work: Iterable[tuple[int, Command[Any, Any], str]], handled: Handled) -> None:  # noqa: C901 - the hot path, in one piece
+        """Runs handlers one after the other, each all or nothing. `work` has index, command and key."""
+        plans = self._plans
         undo = self._undo
-        entity = entities.get(key)
-        new = entity is None
-        if entity is None:
-            entity = home.fresh(key, undo)
-        elif self.freeze is not None:
-            self.freeze.before_change(home.name, key)
-        before = capture(entity)
         context = self._context
-        context._index = index
-        self.handled += 1
-        try:
-            reply = command.handle(entity, context)
-            # A reply is encoded at once: it may be part of the state, and change with it.
-            outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
-            if entity.key != key:
-                raise Misuse(f"{type(command).__name__} changed its entity's key; a key is for ever.")
-            if context._sends or context._events:
-                messages, events = self._effects(index)
-            else:
-                messages, events = _NOTHING
-            # Last, because it forgets the way back. Capturing again raises if a field was deleted.
-            home.settle(entity, before, capture(entity), undo)
-        except Exception as problem:  # noqa: BLE001 - whatever a handler raises must leave no trace
-            undo.roll_back()
-            home.restore(entity, key, before)
-            context._take_effects()
-            return self._refuse(index, command, key, problem, handled)
-        if new:
-            entities[key] = entity
-        if messages or events:
-            handled.messages.extend(messages)
-            handled.events.extend(events)
-        return outcome
+        freeze = self.freeze
+        already = len(handled.outcomes)
+        keep = handled.outcomes.append
+        for index, command, key in work:
+            home, entities, capture, mutable, replies_none, encode_reply = plans[type(command)]
+            entity = entities.get(key)
+            new = entity is None
+            if entity is None:
+                entity = home.fresh(key, undo)
+            elif freeze is not None:
+                freeze.before_change(home.name, key)
+            before = capture(entity)
+            context._index = index
+            try:
+                reply = command.handle(entity, context)
+                # A reply is encoded at once: it may be part of the state, and change with it.
+                outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
+                if entity.key != key:
+                    raise Misuse(f"{type(command).__name__} changed its entity's key; a key is for ever.")
+                effects = self._effects(index) if context._sends or context._events else None
+                after = capture(entity)  # raises if a field was deleted
+                # From here on the changes are final. A container that was assigned becomes a tracked one.
+                for at, name, shape in mutable:
+                    if after[at] is not before[at]:
+                        setattr(entity, name, adopt(after[at], undo, shape))
+                if undo:
+                    undo.settle()
+            except Exception as problem:  # noqa: BLE001 - whatever a handler raises must leave no trace
+                undo.roll_back()
+                home.restore(entity, key, before)
+                context._take_effects()
+                keep(self._refuse(index, command, key, problem, handled))
+                continue
+            if new:
+                entities[key] = entity
+            if effects is not None:
+                handled.messages.extend(effects[0])
+                handled.events.extend(effects[1])
+            keep(outcome)
+        self.handled += len(handled.outcomes) - already
 
     def _refuse(
         self, index: int, command: Command[Any, Any], key: str, problem: Exception, handled: Handled
@@ -311,7 +326,7 @@ class Image:
 class _Home:
     """Where the entities of one type live, and how they are captured, restored and settled."""
 
-    __slots__ = ("_fields", "_mutable", "capture", "cls", "entities", "name")
+    __slots__ = ("_fields", "capture", "cls", "entities", "mutable", "name")
 
     def __init__(self, cls: type[Entity], entities: dict[str, Entity]) -> None:
         self.cls = cls
@@ -321,31 +336,20 @@ class _Home:
         self._fields = list(shapes)
         padding = ["key"] * (2 - len(self._fields))  # attrgetter gives a tuple only for two names and more
         self.capture: Callable[[Entity], tuple[Any, ...]] = attrgetter(*self._fields, *padding)
-        self._mutable = [
+        self.mutable = [
             (self._fields.index(name), name, shape) for name, shape in shapes.items() if shape is not Shape.FIXED
         ]
 
     def fresh(self, key: str, undo: UndoLog) -> Entity:
         entity = self.cls(key=key)
-        for _, name, shape in self._mutable:
+        for _, name, shape in self.mutable:
             setattr(entity, name, adopt(getattr(entity, name), undo, shape))
         return entity
 
     def put(self, key: str, entity: Entity, undo: UndoLog) -> None:
-        for _, name, shape in self._mutable:
+        for _, name, shape in self.mutable:
             setattr(entity, name, adopt(getattr(entity, name), undo, shape))
         self.entities[key] = entity
-
-    def settle(self, entity: Entity, before: tuple[Any, ...], after: tuple[Any, ...], undo: UndoLog) -> None:
-        """Makes a command's changes final. A container that was assigned becomes a tracked one."""
-        for at, name, shape in self._mutable:
-            if after[at] is not before[at]:
-                setattr(entity, name, adopt(after[at], undo, shape))
-        if undo:
-            if undo.unsettled:
-                undo.settle()
-            else:
-                undo.clear()
 
     def restore(self, entity: Entity, key: str, before: tuple[Any, ...]) -> None:
         entity.key = key
@@ -359,6 +363,7 @@ class _Plan(NamedTuple):
     home: _Home
     entities: dict[str, Entity]
     capture: Callable[[Entity], tuple[Any, ...]]
+    mutable: Sequence[tuple[int, str, Shape]]
     replies_none: bool
     encode_reply: Callable[[Any], bytes]
 
@@ -368,4 +373,4 @@ def _plan(home: _Home, encode_reply: Callable[[Any], bytes]) -> _Plan:
         replies_none = encode_reply(None) == b"null"
     except ValueError:
         replies_none = False
-    return _Plan(home, home.entities, home.capture, replies_none, encode_reply)
+    return _Plan(home, home.entities, home.capture, home.mutable, replies_none, encode_reply)

@@ -248,6 +248,8 @@ def _opening_problem(path: Path, problem: Exception) -> str:
         return f"{path} is not an Engram log (it is no SQLite file): choose another path."
     if isinstance(problem, sqlite3.OperationalError) and "no such table" in str(problem):
         return f"{path} is a SQLite file but not an Engram log: choose another path."
+    if isinstance(problem, FileExistsError):
+        return f"{folder} is not a folder, so the log {path.name} cannot be kept there: choose another path."
     if not os.access(folder, os.W_OK):
         return f"The folder {folder} is not writable, so the log {path.name} cannot be kept there."
     return f"The log {path} cannot be opened: {problem}."

@@ -28,6 +28,7 @@ MAX_SECONDS = 60.0
 DEFAULT_SECONDS = 10.0
 _SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"]
 _COMMAND_PARAMETERS = {"key", "wait", "timeout"}
 _QUERY_PARAMETERS = {"key", "at_least", "timeout"}
 
@@ -53,7 +54,7 @@ def build_gateway(service: Service) -> FastAPI:
     api.add_route(base, _guard(_status(service)), methods=["GET"])
     api.add_route("/health", _guard(_health(service)), methods=["GET"])
     api.add_route("/", _home, methods=["GET"], include_in_schema=False)
-    api.add_route("/{path:path}", _guard(_near_misses(service)), methods=["GET", "POST", "PUT", "DELETE", "PATCH"])
+    api.add_route("/{path:path}", _guard(_near_misses(service)), methods=_METHODS)
     api.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return api
 
@@ -78,14 +79,14 @@ def _command(service: Service, cls: type[Command[Any, Any]]) -> Endpoint:
         wait = parameters.get("wait", "reply")
         if wait not in ("reply", "log"):
             raise Misuse(f"wait={wait} is not known: write wait=reply or wait=log.")
-        key = parameters.get("key", "")
+        key, seconds = parameters.get("key", ""), _seconds(parameters)
         command_id, idempotency_key = _command_id(request), _idempotency_key(request)
         command = cls.__pydantic_validator__.validate_json(await _body(request) or b"{}")
         if wait == "log":
             position = await service.submit(key, command, command_id=command_id, idempotency_key=idempotency_key)
             return _json(202, b'{"position":"%s"}' % str(position).encode(), position)
         position, outcome = await service.send(
-            key, command, command_id=command_id, idempotency_key=idempotency_key, seconds=_seconds(parameters)
+            key, command, command_id=command_id, idempotency_key=idempotency_key, seconds=seconds
         )
         if outcome.verdict is Verdict.REPLY:
             return _json(200, b'{"reply":%s,"position":"%s"}' % (outcome.body, str(position).encode()), position)
@@ -182,7 +183,11 @@ def _near_misses(service: Service) -> Endpoint:
         of_entity = [n for n, of in places[kind].items() if of == entity]
         if last not in of_entity:
             return unknown("command" if kind == "commands" else "query", last, of_entity)
-        return problem(405, "wrong_method", f"{request.method} is not for {request.url.path}: use POST.")
+        allowed = ["POST"] if kind == "commands" else ["GET", "POST"]
+        wrong = f"{request.method} is not for {request.url.path}: use {' or '.join(allowed)}."
+        response = problem(405, "wrong_method", wrong)
+        response.headers["Allow"] = ", ".join(allowed)
+        return response
 
     return endpoint
 

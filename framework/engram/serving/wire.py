@@ -54,14 +54,14 @@ def decode_request(frames: Frames) -> Request:
         tag, head, *bodies = frames
         match tag:
             case b"ask":
-                id_, partition, key, query, version, at_least, timeout_ms = _ASK.validate_json(head)
+                id_, partition, key, query, version, at_least, timeout_ms = _ASK.validate_json(head, strict=True)
                 return Ask(id_, partition, key, query, version, bodies[0], at_least, timeout_ms)
             case b"await":
-                return Await(*_AWAIT.validate_json(head))
+                return Await(*_AWAIT.validate_json(head, strict=True))
             case b"report":
-                return Report(*_REPORT.validate_json(head))
+                return Report(*_REPORT.validate_json(head, strict=True))
             case b"stop":
-                return Stop(*_STOP.validate_json(head))
+                return Stop(*_STOP.validate_json(head, strict=True))
     except (ValueError, IndexError) as problem:
         raise Corrupt(f"Not a request: {problem!r}") from problem
     raise Corrupt(f"Not a request: {tag!r}")
@@ -89,17 +89,17 @@ def decode_response(frames: Frames) -> Response:
         tag, head, *bodies = frames
         match tag:
             case b"answer":
-                id_, partition, offset, index = _ANSWER.validate_json(head)
+                id_, partition, offset, index = _ANSWER.validate_json(head, strict=True)
                 return Answer(id_, partition, offset, index, bodies[0])
             case b"refusal":
-                return Refusal(*_REFUSAL.validate_json(head))
+                return Refusal(*_REFUSAL.validate_json(head, strict=True))
             case b"replies":
-                partition, offset, verdicts, indices = _REPLIES.validate_json(head)
+                partition, offset, verdicts, indices = _REPLIES.validate_json(head, strict=True)
                 pairs = zip(verdicts, bodies[0].split(b"\n"), strict=True)
                 outcomes = [Outcome(verdict, body) for verdict, body in pairs]
                 return Replies(partition, offset, outcomes, indices)
             case b"reported":
-                (id_,) = _REPORTED.validate_json(head)
+                (id_,) = _REPORTED.validate_json(head, strict=True)
                 return Reported(id_, ShardStatus.model_validate_json(bodies[0]))
     except (ValueError, IndexError) as problem:
         raise Corrupt(f"Not a response: {problem!r}") from problem

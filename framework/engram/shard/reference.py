@@ -12,7 +12,7 @@ from engram.model.app import App
 def resolve_app(reference: str) -> App:
     """Imports the module and returns the app it holds under the name after the colon."""
     module_name, colon, attribute = reference.partition(":")
-    if not colon or not module_name or not attribute:
+    if not colon or not module_name or not attribute or module_name.startswith("."):
         raise Misuse(f"{reference!r} names no app: write MODULE:NAME, such as sample_apps.social:app")
     try:
         module = importlib.import_module(module_name)
