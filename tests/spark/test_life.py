@@ -42,7 +42,7 @@ def test_an_app_listens_on_loopback_speaks_json_and_leaves_nothing_behind(start,
     assert asyncio.run(add(url, 1)) == 1
     pids = [running.process.pid, *(p.pid for p in running.descendants)]
     addresses = listening(pids)
-    scratch = set(Path(tempfile.gettempdir()).glob("engram-spark-*"))
+    scratch = list(Path(tempfile.gettempdir()).glob(f"engram-spark-{running.process.pid}-*"))
 
     code = running.stop(signal.SIGTERM)
 
@@ -51,7 +51,8 @@ def test_an_app_listens_on_loopback_speaks_json_and_leaves_nothing_behind(start,
     assert code == 0
     assert eventually(lambda: not running.left_over(), 10), running.left_over()
     assert not (tmp_path / "app.db-wake").exists()
-    assert not [path for path in scratch if path.exists()]
+    assert len(scratch) == 1
+    assert not scratch[0].exists()
     assert running.process.stderr.read() == ""
 
 

@@ -21,7 +21,7 @@ from engram.cli.output import say, say_json
 from engram.clock import system_clock
 from engram.errors import Misuse
 from engram.log.base import Log
-from engram.log.open import open_log
+from engram.log.open import absolute_url, open_log
 from engram.model.app import App
 from engram.serving.gateway import build_gateway
 from engram.serving.registry import Registry
@@ -139,7 +139,7 @@ class _Running:
         return ShardSpec(
             app=self._options.reference,
             path=tuple(entry or str(Path.cwd()) for entry in sys.path),
-            log=self._options.log,
+            log=absolute_url(self._options.log),
             snapshots=str(self._snapshots),
             shards=self._options.shards,
             registry=registry.address,

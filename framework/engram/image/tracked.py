@@ -18,6 +18,9 @@ _MISSING: Any = object()
 # a list of its own, so that the cost of a deletion does not follow the size.
 _SMALL = 64
 
+# Looked up once: these are on the hot path.
+_append, _pop, _insert, _delitem = list.append, list.pop, list.insert, list.__delitem__
+
 # An undo log as seen from below: a list of (function, arguments...) with a list `unsettled`.
 _Undo = Any
 
@@ -33,8 +36,8 @@ class TrackedList(list[Any]):
         self._nested = nested
 
     def append(self, value: Any) -> None:
-        list.append(self, value)
-        self._undo.append((list.pop, self))
+        _append(self, value)
+        self._undo.append((_pop, self))
         if self._nested:
             self._stored(value)
 
@@ -94,8 +97,8 @@ class TrackedList(list[Any]):
     def __delitem__(self, index: Any) -> None:
         if type(index) is int:
             at = index if index >= 0 else index + len(self)
-            self._undo.append((list.insert, self, at, self[index]))
-            list.__delitem__(self, index)
+            self._undo.append((_insert, self, at, self[index]))
+            _delitem(self, index)
             return
         if not isinstance(index, slice):
             self.pop(index)

@@ -192,6 +192,8 @@ class Shard:
         busy = False
         for owned in self._serving():
             busy |= handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send)
+            if owned.state != "serving":
+                self._announced = 0  # tell the registry now, not in its turn
         return busy
 
     def _flush(self) -> None:

@@ -21,6 +21,7 @@ from engram.spark.java import java_version
 TASK_FAILURES = 16
 _EXECUTORS_WAIT_S = 60.0
 _JVM_END_S = 20.0
+_SCRATCH = "engram-spark-"
 
 
 def default_master(shards: int) -> str:
@@ -43,7 +44,8 @@ class Spark:
         """Starts Spark and waits until it has `slots` task slots. Spark's own output goes to `log_file`; None lets
         it through. Raises `Misuse` when Java is missing, the master cannot be used, or has too few slots."""
         java_version()
-        self._scratch = Path(tempfile.mkdtemp(prefix="engram-spark-"))
+        _sweep_scratch()
+        self._scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
         try:
             with _environment(self._scratch), _quiet(log_file):
                 self.context = _start(name, master, self._scratch, settings or {})
@@ -105,6 +107,14 @@ class Spark:
                     f"master with more cores (such as local[{wanted}])."
                 )
             time.sleep(0.1)
+
+
+def _sweep_scratch() -> None:
+    """Removes what Sparks of processes that were killed have left."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        owner = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(name: str, master: str, scratch: Path, settings: Mapping[str, str]) -> Any:

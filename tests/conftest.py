@@ -1,0 +1,68 @@
+"""Fixtures that several folders need: an app that runs without Spark, and servers that are none."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.serving.running import RunningApp
+
+
+@pytest.fixture(scope="session")
+def social(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    """The social network, for all tests together: each takes users of its own and leaves the shards alone."""
+    from sample_apps.social import app
+
+    with RunningApp(app, tmp_path_factory.mktemp("social")) as running:
+        yield running
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port on loopback that somebody listens on, without ever answering."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port on loopback that nobody listened on a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def nobody(free_port: int) -> str:
+    """An address where nothing listens."""
+    return f"http://127.0.0.1:{free_port}"
+
+
+class _BadGateway(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        page = b"<h1>Bad gateway</h1>"
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(502)
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_message: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """The address of a web server that is no gateway of ours."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _BadGateway) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,186 @@
+"""An app that runs without Spark: registry and gateway on an event loop, shards on threads, a log in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+import uvicorn
+from engram import App, Client
+from engram.clock import system_clock
+from engram.codec.record import Kind
+from engram.log.base import Entry
+from engram.log.partitioner import partition_of
+from engram.log.sqlite import SqliteLog
+from engram.serving.gateway import build_gateway
+from engram.serving.registry import Registry
+from engram.serving.service import Service
+from engram.serving.transport import ZmqTransport
+from engram.shard.shard import Shard
+from engram.snapshots.files import FileSnapshots
+
+T = TypeVar("T")
+SECONDS = 20.0
+
+
+class RunningShard:
+    """A shard on a thread, with a log and a line of its own, as it would have in a process of its own."""
+
+    def __init__(
+        self, app: App, folder: Path, registry: str, *, number: int, partitions: list[int], owner: str
+    ) -> None:
+        self.number = number
+        self.partitions = partitions
+        self._app = app
+        self._folder = folder
+        self._registry = registry
+        self._owner = owner
+        self._killed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=owner)
+        self._thread.start()
+
+    def kill(self) -> None:
+        """As SIGKILL does: nothing is flushed, announced or answered; only the descriptors go."""
+        self._killed.set()
+        self.join()
+
+    def join(self) -> None:
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive(), f"{self._owner} did not end"
+
+    def _run(self) -> None:
+        log = SqliteLog(self._folder / "log.db", self._app.name)
+        transport = ZmqTransport(self._registry)
+        shard = Shard(
+            self._app,
+            number=self.number,
+            partitions=self.partitions,
+            log=log,
+            store=FileSnapshots(self._folder / "snapshots", self._app.name),
+            transport=transport,
+            clock=system_clock,
+            owner=self._owner,
+        )
+        try:
+            if shard.recover():
+                while not self._killed.is_set() and shard.step():
+                    pass
+        finally:
+            if self._killed.is_set():
+                shard._watch.close()
+                shard._writer.close()
+                transport._context.destroy(linger=0)
+                log.close()
+            else:
+                shard.close()
+
+
+class RunningApp:
+    """See the module. Use it as a context; everything is closed at the end."""
+
+    def __init__(self, app: App, folder: Path, *, shards: int = 2, partitions: int = 4) -> None:
+        self.app = app
+        self.folder = folder
+        self.log = SqliteLog(folder / "log.db", app.name, partitions=partitions, create=True)
+        self.shards: list[RunningShard] = []
+        self._count = shards
+        self._owners = 0
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._listener.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.base = f"/api/{app.name}"
+        self.http = httpx.Client(base_url=self.url, timeout=SECONDS, trust_env=False)
+        self._up: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="gateway")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._up.result(SECONDS)
+        for number in range(self._count):
+            self.start_shard(number, range(number, self.log.partitions, self._count))
+        self.wait_until(self.all_served)
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        self.http.close()
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive(), "the gateway did not end"
+
+    def start_shard(self, number: int, partitions: Iterable[int]) -> RunningShard:
+        """Starts a shard, as Spark does after a failure. It takes the partitions over from whoever has them."""
+        self._owners += 1
+        self.shards.append(
+            RunningShard(
+                self.app,
+                self.folder,
+                self.registry.address,
+                number=number,
+                partitions=list(partitions),
+                owner=f"{number}-{self._owners}",
+            )
+        )
+        return self.shards[-1]
+
+    def client(self, **how: Any) -> Client:
+        return Client(self.url, self.app, **how)
+
+    def partition_of(self, key: str) -> int:
+        return partition_of(key, self.log.partitions)
+
+    def key_in(self, partition: int) -> str:
+        return next(key for key in map("key{}".format, range(10_000)) if self.partition_of(key) == partition)
+
+    def shard_of(self, key: str) -> RunningShard:
+        return next(shard for shard in reversed(self.shards) if self.partition_of(key) in shard.partitions)
+
+    def spoil(self, partition: int) -> int:
+        """Appends a record that nobody can decode."""
+        return self.log.append([Entry(partition, Kind.COMMANDS, system_clock(), b"garbage")])[0]
+
+    def all_served(self) -> bool:
+        return all(self.registry.lookup(partition) for partition in range(self.log.partitions))
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Waits until something that the shards announce is true."""
+        assert self.on_loop(self.registry.wait_until(ready, SECONDS)), "it did not come true in time"
+
+    def on_loop(self, awaited: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine that runs on the gateway's event loop."""
+        return asyncio.run_coroutine_threadsafe(awaited, self._loop).result(2 * SECONDS)
+
+    # The gateway's thread
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as problem:
+            if not self._up.done():
+                self._up.set_exception(problem)
+            raise
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self.registry = Registry()
+        self.registry.start()
+        self.service = Service(self.app, self.log, self.registry, clock=system_clock)
+        config = uvicorn.Config(build_gateway(self.service), log_config=None, timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[self._listener]))
+        self._up.set_result(None)
+        await self._stop.wait()
+        server.should_exit = True
+        await serving
+        await self.service.close()
+        await self.registry.stop_shards(clean=True)
+        for shard in self.shards:
+            await asyncio.to_thread(shard.join)
+        self.registry.close()
+        self.log.close()
