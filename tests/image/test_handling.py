@@ -379,8 +379,8 @@ class Scrawl(Command[Note, None], name="scrawl"):
 WAYS: dict[str, tuple[Callable[[Note, Context], object], str]] = {
     "divide by zero": (lambda _note, _ctx: 1 // 0, "ZeroDivisionError"),
     "change the key": (lambda note, _ctx: setattr(note, "key", "another"), "Misuse"),
-    "delete a list": (lambda note, _ctx: delattr(note, "tags"), "AttributeError"),
     "delete a number": (lambda note, _ctx: delattr(note, "edits"), "AttributeError"),
+    "delete a list": (lambda note, _ctx: delattr(note, "tags"), "AttributeError"),
     "tie a knot": (lambda note, _ctx: note.lines[0].below.append(note.lines[0]), "RecursionError"),
     "send to nobody": (lambda _note, ctx: ctx.send("", Edit()), "Misuse"),
     "send to a long key": (lambda _note, ctx: ctx.send("k" * 2000, Edit()), "Misuse"),

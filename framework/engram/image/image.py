@@ -5,9 +5,9 @@ Pure: no I/O, no clock, no threads. The same records, in order, give the same im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import count
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any, NamedTuple
 
 from engram.codec.codec import Codec, Commands, Messages
@@ -16,8 +16,9 @@ from engram.errors import Corrupt, Misuse, Rejected
 from engram.image.contents import EntityRow, KeyRow, Memory, OriginRow, QuarantineRow, SessionRow, digest_of
 from engram.image.dedupe import STALE, Dedupe, Seen, Window, all_new, fingerprint
 from engram.image.freeze import Freeze
+from engram.image.guard import Guard, assigned_fields, guard_for
 from engram.image.outcome import DONE, Outcome, Verdict, quarantine, rejection
-from engram.image.undo import UndoLog, adopt, field_shapes
+from engram.image.undo import UndoLog, adopt
 from engram.model.app import entity_of
 from engram.model.command import Command
 from engram.model.context import Context
@@ -25,7 +26,6 @@ from engram.model.declared import UNDECLARED
 from engram.model.entity import Entity
 from engram.model.event import Event
 from engram.model.query import Query
-from engram.model.shape import Shape
 
 # How many quarantined commands an image lists; the count goes on beyond it.
 QUARANTINE_LISTED = 1000
@@ -77,7 +77,8 @@ class Image:
         self._context = Context(partition, self._check_effect)
         self._homes = {cls: _Home(cls, self.entities[name]) for name, cls in self.app.entities.items()}
         self._plans: dict[type[Any], _Plan] = {
-            cls: _plan(self._homes[entity_of(cls)], codec.result_encoder(cls)) for cls in self.app.commands.values()
+            cls: _plan(cls, self._homes[entity_of(cls)], codec.result_encoder(cls))
+            for cls in self.app.commands.values()
         }
 
     # Handling
@@ -167,32 +168,36 @@ class Image:
         already = len(handled.outcomes)
         keep = handled.outcomes.append
         for index, command, key in work:
-            home, entities, capture, mutable, replies_none, encode_reply = plans[type(command)]
+            home, entities, guard, replies_none, encode_reply = plans[type(command)]
+            whole, capture, _, mutable = guard
             entity = entities.get(key)
             new = entity is None
             if entity is None:
                 entity = home.fresh(key, undo)
             elif freeze is not None:
                 freeze.before_change(home.name, key)
-            before = capture(entity)
+            before: tuple[Any, ...] = ()
             context._index = index
             try:
+                if capture is not None:
+                    before = capture(entity)
                 reply = command.handle(entity, context)
                 # A reply is encoded at once: it may be part of the state, and change with it.
                 outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
-                if entity.key != key:
-                    raise Misuse(f"{type(command).__name__} changed its entity's key; a key is for ever.")
                 effects = self._effects(index) if context._sends or context._events else None
-                after = capture(entity)  # raises if a field was deleted
-                # From here on the changes are final. A container that was assigned becomes a tracked one.
-                for at, name, shape in mutable:
-                    if after[at] is not before[at]:
-                        setattr(entity, name, adopt(after[at], undo, shape))
+                if whole:
+                    guard.check(entity, key)
+                # Last, because it makes the changes final.
+                if mutable:
+                    guard.adopt_assigned(entity, before, undo)
                 if undo:
-                    undo.settle()
+                    if undo.unsettled:
+                        undo.settle()
+                    else:
+                        undo.clear()
             except Exception as problem:  # noqa: BLE001 - whatever a handler raises must leave no trace
                 undo.roll_back()
-                home.restore(entity, key, before)
+                guard.restore(entity, key, before)
                 context._take_effects()
                 keep(self._refuse(index, command, key, problem, handled))
                 continue
@@ -245,13 +250,13 @@ class Image:
         home = self._homes[entity_of(type(query))]
         kept = home.entities.get(key)
         entity = home.fresh(key, self._undo) if kept is None else kept
-        before = home.capture(entity)
+        before = home.guard.fields(entity)
         try:
             answer = self.codec.result_encoder(type(query))(query.answer(entity))
-            changed = bool(self._undo) or entity.key != key or not all(map(is_, home.capture(entity), before))
+            changed = bool(self._undo) or entity.key != key or not all(map(is_, home.guard.fields(entity), before))
         finally:
             self._undo.roll_back()
-            home.restore(entity, key, before)
+            home.guard.restore(entity, key, before)
         if changed:
             raise Misuse(f"Query {type(query).__name__} changed its entity; queries only read. Make it a command.")
         return answer
@@ -324,37 +329,27 @@ class Image:
 
 
 class _Home:
-    """Where the entities of one type live, and how they are captured, restored and settled."""
+    """Where the entities of one type live."""
 
-    __slots__ = ("_fields", "capture", "cls", "entities", "mutable", "name")
+    __slots__ = ("_mutable", "cls", "entities", "guard", "name")
 
     def __init__(self, cls: type[Entity], entities: dict[str, Entity]) -> None:
         self.cls = cls
         self.name = cls.__engram__.name or ""
         self.entities = entities
-        shapes = {name: shape for name, shape in field_shapes(cls).items() if name != "key"}
-        self._fields = list(shapes)
-        padding = ["key"] * (2 - len(self._fields))  # attrgetter gives a tuple only for two names and more
-        self.capture: Callable[[Entity], tuple[Any, ...]] = attrgetter(*self._fields, *padding)
-        self.mutable = [
-            (self._fields.index(name), name, shape) for name, shape in shapes.items() if shape is not Shape.FIXED
-        ]
+        self.guard = guard_for(cls, None)
+        self._mutable = self.guard.mutable
 
     def fresh(self, key: str, undo: UndoLog) -> Entity:
-        entity = self.cls(key=key)
-        for _, name, shape in self.mutable:
-            setattr(entity, name, adopt(getattr(entity, name), undo, shape))
-        return entity
+        return self._adopted(self.cls(key=key), undo)
 
     def put(self, key: str, entity: Entity, undo: UndoLog) -> None:
-        for _, name, shape in self.mutable:
-            setattr(entity, name, adopt(getattr(entity, name), undo, shape))
-        self.entities[key] = entity
+        self.entities[key] = self._adopted(entity, undo)
 
-    def restore(self, entity: Entity, key: str, before: tuple[Any, ...]) -> None:
-        entity.key = key
-        for name, value in zip(self._fields, before, strict=False):  # the padding is left over
-            setattr(entity, name, value)
+    def _adopted(self, entity: Entity, undo: UndoLog) -> Entity:
+        for name, shape in self._mutable:
+            setattr(entity, name, adopt(getattr(entity, name), undo, shape))
+        return entity
 
 
 class _Plan(NamedTuple):
@@ -362,15 +357,15 @@ class _Plan(NamedTuple):
 
     home: _Home
     entities: dict[str, Entity]
-    capture: Callable[[Entity], tuple[Any, ...]]
-    mutable: Sequence[tuple[int, str, Shape]]
+    guard: Guard
     replies_none: bool
     encode_reply: Callable[[Any], bytes]
 
 
-def _plan(home: _Home, encode_reply: Callable[[Any], bytes]) -> _Plan:
+def _plan(command: type[Command[Any, Any]], home: _Home, encode_reply: Callable[[Any], bytes]) -> _Plan:
     try:
         replies_none = encode_reply(None) == b"null"
     except ValueError:
         replies_none = False
-    return _Plan(home, home.entities, home.capture, home.mutable, replies_none, encode_reply)
+    guard = guard_for(home.cls, assigned_fields(command.handle, home.cls))
+    return _Plan(home, home.entities, guard, replies_none, encode_reply)

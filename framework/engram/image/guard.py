@@ -1,0 +1,107 @@
+"""What must be captured of an entity before a handler runs, so that its assignments can be taken back.
+
+Containers and parts note their own changes; what is left are assignments to the entity's own fields. Most handlers
+use their entity only by its fields (`user.posts`, `user.count += 1`), and then their source says which fields they
+can assign: only those are captured, often none. A handler that lets the entity out of sight, by passing it to a
+function or calling a method of it, gets all fields captured. See docs/decisions/0004-undo.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from operator import attrgetter
+from types import CodeType
+from typing import Any, NamedTuple
+
+from engram.errors import Misuse
+from engram.image.undo import UndoLog, adopt, field_shapes
+from engram.model.entity import Entity
+from engram.model.shape import Shape
+
+
+class Guard(NamedTuple):
+    """How one handler's assignments are taken back or made final.
+
+    `whole`: all fields are captured, and the key may have changed. `mutable` has the captured fields that hold
+    containers or parts, which come first in what `capture` returns.
+    """
+
+    whole: bool
+    capture: Callable[[Entity], tuple[Any, ...]] | None
+    names: tuple[str, ...]
+    mutable: tuple[tuple[str, Shape], ...]
+
+    def fields(self, entity: Entity) -> tuple[Any, ...]:
+        """The captured values; nothing if there is nothing to capture."""
+        return () if self.capture is None else self.capture(entity)
+
+    def check(self, entity: Entity, key: str) -> None:
+        """Raises if a handler has changed the key or deleted a field."""
+        if entity.key != key:
+            raise Misuse(f"A handler changed the key of {key!r}; a key is for ever.")
+        self.fields(entity)
+
+    def restore(self, entity: Entity, key: str, before: tuple[Any, ...]) -> None:
+        """Puts captured values back."""
+        if self.whole:
+            entity.key = key
+        for name, value in zip(self.names, before, strict=False):  # padding may be left over
+            setattr(entity, name, value)
+
+    def adopt_assigned(self, entity: Entity, before: tuple[Any, ...], undo: UndoLog) -> None:
+        """A list, dict or part that was assigned to a field becomes the image's own."""
+        for (name, shape), old in zip(self.mutable, before, strict=False):
+            value = getattr(entity, name)
+            if value is not old:
+                setattr(entity, name, adopt(value, undo, shape))
+
+
+def guard_for(entity: type[Entity], assigned: frozenset[str] | None) -> Guard:
+    """The guard for handlers that assign these fields; None for handlers of which that is not known."""
+    shapes = field_shapes(entity)
+    names = [name for name in shapes if name != "key" and (assigned is None or name in assigned)]
+    names.sort(key=lambda name: shapes[name] is Shape.FIXED)  # stable: those with containers come first
+    padded = names * 2 if len(names) == 1 else names  # attrgetter gives a tuple only for two names and more
+    capture = attrgetter(*padded) if names else None
+    mutable = tuple((name, shapes[name]) for name in names if shapes[name] is not Shape.FIXED)
+    return Guard(assigned is None or "key" in assigned, capture, tuple(names), mutable)
+
+
+def assigned_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
+    """The fields that a handler can assign; None when its source does not tell.
+
+    It tells if the entity is used by its fields only, and if the source is that of the running code: files change.
+    """
+    try:
+        source = textwrap.dedent(inspect.getsource(handle))
+        function = ast.parse(source).body[0]
+        running = handle.__code__
+        if not isinstance(function, ast.FunctionDef) or function.decorator_list or running.co_freevars:
+            return None
+        module = compile(ast.Module([function], []), "handle", "exec")
+        compiled = next(c for c in module.co_consts if isinstance(c, CodeType) and c.co_name == running.co_name)
+        if (compiled.co_code, compiled.co_names) != (running.co_code, running.co_names):
+            return None
+        parameter = (function.args.posonlyargs + function.args.args)[1].arg
+    except (OSError, TypeError, SyntaxError, IndexError, AttributeError, StopIteration):
+        return None
+    return _assigned(function, parameter, frozenset(field_shapes(entity)))
+
+
+def _assigned(function: ast.FunctionDef, parameter: str, fields: frozenset[str]) -> frozenset[str] | None:
+    assigned = set()
+    by_field = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == parameter:
+            if node.attr not in fields or isinstance(node.ctx, ast.Del):
+                return None
+            by_field.add(node.value)
+            if isinstance(node.ctx, ast.Store):
+                assigned.add(node.attr)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and node.id == parameter and node not in by_field:
+            return None  # it goes where this cannot look
+    return frozenset(assigned)
