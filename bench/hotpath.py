@@ -137,10 +137,10 @@ def measure() -> Result:
     return result
 
 
-def _traffic(traffic: random.Random, count: int) -> Iterator[tuple[str, str, dict[str, str]]]:
+def _traffic(traffic: random.Random, count: int, clicks: float = 0.3) -> Iterator[tuple[str, str, dict[str, str]]]:
     for _ in range(count):
         key, user = f"t{traffic.randrange(TWEETS)}", f"u{traffic.randrange(10_000)}"
-        if traffic.random() < 0.3:
+        if traffic.random() < clicks:
             yield "click", key, {"user": user, "url": f"https://example.org/{traffic.randrange(1000)}"}
         else:
             yield "impression", key, {"user": user}
