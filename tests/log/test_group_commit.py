@@ -7,7 +7,7 @@ import threading
 import pytest
 from engram.codec.record import CommandsHeader, Envelope
 from engram.errors import Misuse, Unavailable
-from engram.log import group
+from engram.log import pieces
 from engram.log.group import GroupCommit
 from engram.log.memory import MemoryLog
 from engram.model.position import Position
@@ -105,22 +105,22 @@ def test_a_record_has_a_bounded_number_of_commands():
     commit = commit_to(log, settling)
     commit.submit(3, envelope(), "first")
     assert log.entered.acquire(timeout=DEADLINE_S)
-    count = 2 * group.RECORD_COMMANDS + 1
+    count = 2 * pieces.RECORD_COMMANDS + 1
     for number in range(count):
         commit.submit(0, envelope(b"%d" % number), number)
     log.gate.release(2)
     settled = settling.wait_for(count + 1)
     commit.close()
     assert log.appends == [[3], [0, 0, 0]]
-    assert [body.count(b",") + 1 for body in bodies(log, 0)] == [group.RECORD_COMMANDS, group.RECORD_COMMANDS, 1]
+    assert [body.count(b",") + 1 for body in bodies(log, 0)] == [pieces.RECORD_COMMANDS, pieces.RECORD_COMMANDS, 1]
     assert [settled[number] for number in range(count)] == [
-        Position(0, *divmod(number, group.RECORD_COMMANDS)) for number in range(count)
+        Position(0, *divmod(number, pieces.RECORD_COMMANDS)) for number in range(count)
     ]
 
 
 def test_a_record_has_a_bounded_size(monkeypatch):
     """Commands that would make a record too large go into the next; one that is too large alone goes alone."""
-    monkeypatch.setattr(group, "RECORD_BYTES", 100)
+    monkeypatch.setattr(pieces, "RECORD_BYTES", 100)
     log, settling = GatedLog(), Settling()
     commit = commit_to(log, settling)
     commit.submit(3, envelope(), "first")

@@ -12,6 +12,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
+from functools import cache
 from operator import attrgetter
 from types import CodeType
 from typing import Any, NamedTuple
@@ -70,10 +71,12 @@ def guard_for(entity: type[Entity], assigned: frozenset[str] | None) -> Guard:
     return Guard(assigned is None or "key" in assigned, capture, tuple(names), mutable)
 
 
+@cache
 def assigned_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
     """The fields that a handler can assign; None when its source does not tell.
 
     It tells if the entity is used by its fields only, and if the source is that of the running code: files change.
+    Looked up once per handler and process, when the first image is made; the only file that an image ever reads.
     """
     try:
         source = textwrap.dedent(inspect.getsource(handle))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 from engram.clock import Clock
 from engram.codec.record import Envelope, Kind, encode_commands
 from engram.errors import EngramError, Unavailable
-from engram.log.base import RECORD_BYTES, RECORD_COMMANDS, Entry, Log
+from engram.log.base import Entry, Log
+from engram.log.pieces import pieces
 from engram.model.position import Position
 
 Settled = list[tuple[Any, Position | EngramError]]
@@ -69,7 +70,7 @@ class GroupCommit:
         try:
             time = self._clock()
             for partition, of_partition in groupby(taken, key=itemgetter(0)):
-                for piece in _pieces(of_partition):
+                for piece in pieces(of_partition, itemgetter(1)):
                     payload = encode_commands([envelope for _, envelope, _ in piece], self._writer)
                     entries.append(Entry(partition, Kind.COMMANDS, time, payload))
                     tickets.append([ticket for _, _, ticket in piece])
@@ -82,18 +83,3 @@ class GroupCommit:
                 for index, ticket in enumerate(piece_tickets):
                     settled.append((ticket, Position(entry.partition, offset, index)))
         self._on_settled(settled)
-
-
-def _pieces(of_partition: Iterable[tuple[int, Envelope, Any]]) -> Iterable[list[tuple[int, Envelope, Any]]]:
-    """Cuts what goes into one partition into records of bounded size."""
-    piece: list[tuple[int, Envelope, Any]] = []
-    size = 0
-    for submitted in of_partition:
-        envelope = submitted[1]
-        size += len(envelope.body) + len(envelope.key)
-        if piece and (len(piece) >= RECORD_COMMANDS or size > RECORD_BYTES):
-            yield piece
-            piece, size = [], len(envelope.body) + len(envelope.key)
-        piece.append(submitted)
-    if piece:
-        yield piece

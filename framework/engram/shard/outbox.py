@@ -8,8 +8,9 @@ from itertools import chain
 from engram.clock import Clock
 from engram.codec.record import Kind, Message, Origin, encode_messages
 from engram.image.image import Emitted, Handled, Image
-from engram.log.base import RECORD_BYTES, RECORD_COMMANDS, Entry, Log, OutEvent
+from engram.log.base import Entry, Log, OutEvent
 from engram.log.partitioner import partition_of
+from engram.log.pieces import pieces
 
 _NOTHING = Origin(-1, 0, 0)
 
@@ -64,11 +65,11 @@ class Outbox:
     def waiting(self) -> tuple[list[Entry], list[OutEvent]]:
         """What is to be appended next; call `sent` when it is durable."""
         # Left out here and not in `add`, which must not fail: its record is handled, and its effects would be lost.
-        pieces = (
+        entries = (
             self._entries(partition, [m for m in messages if m.origin > self._already_sent(partition)])
             for partition, messages in self._messages.items()
         )
-        return list(chain.from_iterable(pieces)), self._events
+        return list(chain.from_iterable(entries)), self._events
 
     def sent(self) -> None:
         self._messages = {}
@@ -81,15 +82,7 @@ class Outbox:
 
     def _entries(self, partition: int, messages: list[Message]) -> Iterator[Entry]:
         time = self._clock()
-        piece: list[Message] = []
-        size = 0
-        for message in messages:
-            size += len(message.body) + len(message.key)
-            if piece and (len(piece) >= RECORD_COMMANDS or size > RECORD_BYTES):
-                yield self._entry(partition, piece, time)
-                piece, size = [], len(message.body) + len(message.key)
-            piece.append(message)
-        if piece:
+        for piece in pieces(messages, lambda message: message):
             yield self._entry(partition, piece, time)
 
     def _entry(self, partition: int, messages: list[Message], time: int) -> Entry:
