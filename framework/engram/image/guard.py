@@ -72,7 +72,7 @@ def guard_for(entity: type[Entity], assigned: frozenset[str] | None) -> Guard:
 
 
 @cache
-def assigned_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
+def assigned_fields(handle: Callable[..., Any], entity: type[Any]) -> frozenset[str] | None:
     """The fields that a handler can assign; None when its source does not tell.
 
     It tells if the entity is used by its fields only, and if the source is that of the running code: files change.
