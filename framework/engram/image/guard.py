@@ -12,7 +12,6 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
-from functools import cache
 from operator import attrgetter
 from types import CodeType
 from typing import Any, NamedTuple
@@ -71,13 +70,22 @@ def guard_for(entity: type[Entity], assigned: frozenset[str] | None) -> Guard:
     return Guard(assigned is None or "key" in assigned, capture, tuple(names), mutable)
 
 
-@cache
-def assigned_fields(handle: Callable[..., Any], entity: type[Any]) -> frozenset[str] | None:
+def assigned_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
     """The fields that a handler can assign; None when its source does not tell.
 
     It tells if the entity is used by its fields only, and if the source is that of the running code: files change.
     Looked up once per handler and process, when the first image is made; the only file that an image ever reads.
     """
+    asked: tuple[Any, Any] = handle, entity
+    if asked not in _KNOWN:
+        _KNOWN[asked] = _read(handle, frozenset(field_shapes(entity)))
+    return _KNOWN[asked]
+
+
+_KNOWN: dict[tuple[Any, Any], frozenset[str] | None] = {}
+
+
+def _read(handle: Callable[..., Any], fields: frozenset[str]) -> frozenset[str] | None:
     try:
         source = textwrap.dedent(inspect.getsource(handle))
         function = ast.parse(source).body[0]
@@ -91,7 +99,7 @@ def assigned_fields(handle: Callable[..., Any], entity: type[Any]) -> frozenset[
         parameter = (function.args.posonlyargs + function.args.args)[1].arg
     except (OSError, TypeError, SyntaxError, IndexError, AttributeError, StopIteration):
         return None
-    return _assigned(function, parameter, frozenset(field_shapes(entity)))
+    return _assigned(function, parameter, fields)
 
 
 def _assigned(function: ast.FunctionDef, parameter: str, fields: frozenset[str]) -> frozenset[str] | None:
