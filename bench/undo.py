@@ -181,7 +181,7 @@ class WithoutUndo(Image):
         plans, context, freeze = self._plans, self._context, self.freeze
         keep = handled.outcomes.append
         for index, command, key in work:
-            home, entities, _, replies_none, encode_reply = plans[type(command)]
+            home, entities, _, _, _, replies_none, encode_reply = plans[type(command)]
             entity = entities.get(key)
             if entity is None:
                 entity = entities[key] = home.cls(key=key)

@@ -38,12 +38,6 @@ class Guard(NamedTuple):
         """The captured values; nothing if there is nothing to capture."""
         return () if self.capture is None else self.capture(entity)
 
-    def check(self, entity: Entity, key: str) -> None:
-        """Raises if a handler has changed the key or deleted a field."""
-        if entity.key != key:
-            raise Misuse(f"A handler changed the key of {key!r}; a key is for ever.")
-        self.fields(entity)
-
     def restore(self, entity: Entity, key: str, before: tuple[Any, ...]) -> None:
         """Puts captured values back."""
         if self.whole:
@@ -51,8 +45,20 @@ class Guard(NamedTuple):
         for name, value in zip(self.names, before, strict=False):  # padding may be left over
             setattr(entity, name, value)
 
-    def adopt_assigned(self, entity: Entity, before: tuple[Any, ...], undo: UndoLog) -> None:
-        """A list, dict or part that was assigned to a field becomes the image's own."""
+    @property
+    def checked(self) -> bool:
+        """Whether there is something to do after a handler that ended well."""
+        return self.whole or bool(self.mutable)
+
+    def settle(self, entity: Entity, key: str, before: tuple[Any, ...], undo: UndoLog) -> None:
+        """A list, dict or part that was assigned to a field becomes the image's own.
+
+        Raises, and has changed nothing, if the key was changed or a field deleted.
+        """
+        if self.whole:
+            if entity.key != key:
+                raise Misuse(f"A handler changed the key of {key!r}; a key is for ever.")
+            self.fields(entity)
         for (name, shape), old in zip(self.mutable, before, strict=False):
             value = getattr(entity, name)
             if value is not old:

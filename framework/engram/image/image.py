@@ -168,8 +168,7 @@ class Image:
         already = len(handled.outcomes)
         keep = handled.outcomes.append
         for index, command, key in work:
-            home, entities, guard, replies_none, encode_reply = plans[type(command)]
-            whole, capture, _, mutable = guard
+            home, entities, guard, capture, checked, replies_none, encode_reply = plans[type(command)]
             entity = entities.get(key)
             new = entity is None
             if entity is None:
@@ -185,11 +184,9 @@ class Image:
                 # A reply is encoded at once: it may be part of the state, and change with it.
                 outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
                 effects = self._effects(index) if context._sends or context._events else None
-                if whole:
-                    guard.check(entity, key)
                 # Last, because it makes the changes final.
-                if mutable:
-                    guard.adopt_assigned(entity, before, undo)
+                if checked:
+                    guard.settle(entity, key, before, undo)
                 if undo:
                     if undo.unsettled:
                         undo.settle()
@@ -358,6 +355,8 @@ class _Plan(NamedTuple):
     home: _Home
     entities: dict[str, Entity]
     guard: Guard
+    capture: Callable[[Entity], tuple[Any, ...]] | None
+    checked: bool
     replies_none: bool
     encode_reply: Callable[[Any], bytes]
 
@@ -368,4 +367,4 @@ def _plan(command: type[Command[Any, Any]], home: _Home, encode_reply: Callable[
     except ValueError:
         replies_none = False
     guard = guard_for(home.cls, assigned_fields(command.handle, home.cls))
-    return _Plan(home, home.entities, guard, replies_none, encode_reply)
+    return _Plan(home, home.entities, guard, guard.capture, guard.checked, replies_none, encode_reply)

@@ -19,7 +19,7 @@ _MISSING: Any = object()
 _SMALL = 64
 
 # Looked up once: these are on the hot path.
-_append, _pop, _insert, _delitem = list.append, list.pop, list.insert, list.__delitem__
+_append, _insert, _delitem = list.append, list.insert, list.__delitem__
 
 # An undo log as seen from below: a list of (function, arguments...) with a list `unsettled`.
 _Undo = Any
@@ -37,7 +37,7 @@ class TrackedList(list[Any]):
 
     def append(self, value: Any) -> None:
         _append(self, value)
-        self._undo.append((_pop, self))
+        self._undo.append(self)  # the most common change, so it is noted without a tuple: pop the last
         if self._nested:
             self._stored(value)
 

@@ -9,8 +9,9 @@ from engram.model.entity import Part
 from engram.model.shape import Shape, part_fields, state_shape
 
 
-class UndoLog(list[tuple[Any, ...]]):
-    """How to take back what the running handler did, newest last: functions with their arguments.
+class UndoLog(list[tuple[Any, ...] | TrackedList]):
+    """How to take back what the running handler did, newest last: functions with their arguments, or a list whose
+    last element is to be popped.
 
     `unsettled` holds (holder, place, value) for everything mutable that was put into a container or part:
     after the command it is adopted, so that what the next command does to it is noted in turn.
@@ -25,8 +26,12 @@ class UndoLog(list[tuple[Any, ...]]):
     def roll_back(self) -> None:
         """Takes everything back, newest first."""
         while self:
-            undo, *arguments = self.pop()
-            undo(*arguments)
+            noted = self.pop()
+            if isinstance(noted, TrackedList):
+                list.pop(noted)
+            else:
+                undo, *arguments = noted
+                undo(*arguments)
         self.unsettled.clear()
 
     def settle(self) -> None:
