@@ -23,6 +23,9 @@ T = TypeVar("T")
 _RECENT_RECORDS = 10_000
 # A reply that was sent before the line was up is lost; after this long without a word it is asked for.
 _ASK_AGAIN_S = 1.0
+# A shard says itself when a query's time is up, and knows why. It may be busy at that moment: a record of commands, a
+# slice of a snapshot. Only a shard that is silent for this much longer is taken to be away.
+_ANSWER_GRACE_S = 2.0
 
 
 class _Waiting(NamedTuple):
@@ -66,7 +69,7 @@ class Router:
             left = deadline - asyncio.get_running_loop().time()
             address = await self._find(partition, left)
             ask = Ask(next(self._ids), partition, key, query, version, body, bound, int(max(left, 0) * 1000))
-            response = await self._request(address, partition, ask, left + 0.2)
+            response = await self._request(address, partition, ask, left + _ANSWER_GRACE_S)
             if isinstance(response, Answer):
                 return response
             assert isinstance(response, Refusal)
