@@ -31,6 +31,7 @@ from bench.result import Aim, Result, Row
 
 COMMANDS = 20_000
 REPETITIONS = 7
+PAIRS = 61
 LARGE = 10_000
 ENCODE_EVERY = 16
 CLICKS = 0.3
@@ -218,7 +219,7 @@ def measure() -> Result:
     guarded, bare = _HotPath(Image), _HotPath(WithoutUndo)
     collect_rarely()  # as every shard does
     for mix, clicks in {"impressions": 0.0, "clicks": 1.0, "both at random": CLICKS}.items():
-        pairs = [(guarded.cost(number, clicks), bare.cost(number, clicks)) for number in range(3 * REPETITIONS)]
+        pairs = [(guarded.cost(number, clicks), bare.cost(number, clicks)) for number in range(PAIRS)]
         on = Row.of(f"hot path of a million tweets, {mix}: with undo", [on for on, _ in pairs], "us")
         off = Row.of(f"hot path of a million tweets, {mix}: without", [off for _, off in pairs], "us")
         result.rows += [on, off]

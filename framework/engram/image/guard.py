@@ -12,7 +12,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
-from operator import attrgetter
+from operator import attrgetter, is_
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -30,27 +30,35 @@ class Guard(NamedTuple):
     """
 
     whole: bool
-    capture: Callable[[Entity], tuple[Any, ...]] | None
+    capture: Callable[[Entity], Any] | None
     names: tuple[str, ...]
     mutable: tuple[tuple[str, Shape], ...]
 
-    def fields(self, entity: Entity) -> tuple[Any, ...]:
-        """The captured values; nothing if there is nothing to capture."""
+    def captured(self, entity: Entity) -> Any:
+        """What `restore` and `unchanged` want to see again."""
         return () if self.capture is None else self.capture(entity)
 
-    def restore(self, entity: Entity, key: str, before: tuple[Any, ...]) -> None:
+    def unchanged(self, entity: Entity, key: str, before: Any) -> bool:
+        """Whether no captured field was assigned."""
+        return entity.key == key and all(map(is_, self._values(self.captured(entity)), self._values(before)))
+
+    def restore(self, entity: Entity, key: str, before: Any) -> None:
         """Puts captured values back."""
         if self.whole:
             entity.key = key
-        for name, value in zip(self.names, before, strict=False):  # padding may be left over
+        for name, value in zip(self.names, self._values(before), strict=True):
             setattr(entity, name, value)
+
+    def _values(self, captured: Any) -> tuple[Any, ...]:
+        # attrgetter gives a tuple only for two names and more
+        return (captured,) if len(self.names) == 1 else captured
 
     @property
     def checked(self) -> bool:
         """Whether there is something to do after a handler that ended well."""
         return self.whole or bool(self.mutable)
 
-    def settle(self, entity: Entity, key: str, before: tuple[Any, ...], undo: UndoLog) -> None:
+    def settle(self, entity: Entity, key: str, before: Any, undo: UndoLog) -> None:
         """A list, dict or part that was assigned to a field becomes the image's own.
 
         Raises, and has changed nothing, if the key was changed or a field deleted.
@@ -58,8 +66,8 @@ class Guard(NamedTuple):
         if self.whole:
             if entity.key != key:
                 raise Misuse(f"A handler changed the key of {key!r}; a key is for ever.")
-            self.fields(entity)
-        for (name, shape), old in zip(self.mutable, before, strict=False):
+            self.captured(entity)
+        for (name, shape), old in zip(self.mutable, self._values(before), strict=False):
             value = getattr(entity, name)
             if value is not old:
                 setattr(entity, name, adopt(value, undo, shape))
@@ -70,8 +78,7 @@ def guard_for(entity: type[Entity], assigned: frozenset[str] | None) -> Guard:
     shapes = field_shapes(entity)
     names = [name for name in shapes if name != "key" and (assigned is None or name in assigned)]
     names.sort(key=lambda name: shapes[name] is Shape.FIXED)  # stable: those with containers come first
-    padded = names * 2 if len(names) == 1 else names  # attrgetter gives a tuple only for two names and more
-    capture = attrgetter(*padded) if names else None
+    capture = attrgetter(*names) if names else None
     mutable = tuple((name, shapes[name]) for name in names if shapes[name] is not Shape.FIXED)
     return Guard(assigned is None or "key" in assigned, capture, tuple(names), mutable)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import count
-from operator import is_
 from typing import Any, NamedTuple
 
 from engram.codec.codec import Codec, Commands, Messages
@@ -163,23 +162,23 @@ class Image:
         """Runs handlers one after the other, each all or nothing. `work` has index, command and key."""
         plans = self._plans
         undo = self._undo
+        unsettled = undo.unsettled
+        forget = undo.clear
         context = self._context
         freeze = self.freeze
         already = len(handled.outcomes)
+        new: Entity | None = None  # the last one that was made
         keep = handled.outcomes.append
         for index, command, key in work:
             home, entities, guard, capture, checked, replies_none, encode_reply = plans[type(command)]
             entity = entities.get(key)
-            new = entity is None
             if entity is None:
-                entity = home.fresh(key, undo)
+                entity = new = home.fresh(key, undo)
             elif freeze is not None:
                 freeze.before_change(home.name, key)
-            before: tuple[Any, ...] = ()
+            before: Any = () if capture is None else capture(entity)
             context._index = index
             try:
-                if capture is not None:
-                    before = capture(entity)
                 reply = command.handle(entity, context)
                 # A reply is encoded at once: it may be part of the state, and change with it.
                 outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
@@ -188,17 +187,17 @@ class Image:
                 if checked:
                     guard.settle(entity, key, before, undo)
                 if undo:
-                    if undo.unsettled:
+                    if unsettled:
                         undo.settle()
                     else:
-                        undo.clear()
+                        forget()
             except Exception as problem:  # noqa: BLE001 - whatever a handler raises must leave no trace
                 undo.roll_back()
                 guard.restore(entity, key, before)
                 context._take_effects()
                 keep(self._refuse(index, command, key, problem, handled))
                 continue
-            if new:
+            if entity is new:
                 entities[key] = entity
             if effects is not None:
                 handled.messages.extend(effects[0])
@@ -247,10 +246,10 @@ class Image:
         home = self._homes[entity_of(type(query))]
         kept = home.entities.get(key)
         entity = home.fresh(key, self._undo) if kept is None else kept
-        before = home.guard.fields(entity)
+        before = home.guard.captured(entity)
         try:
             answer = self.codec.result_encoder(type(query))(query.answer(entity))
-            changed = bool(self._undo) or entity.key != key or not all(map(is_, home.guard.fields(entity), before))
+            changed = bool(self._undo) or not home.guard.unchanged(entity, key, before)
         finally:
             self._undo.roll_back()
             home.guard.restore(entity, key, before)
@@ -355,7 +354,7 @@ class _Plan(NamedTuple):
     home: _Home
     entities: dict[str, Entity]
     guard: Guard
-    capture: Callable[[Entity], tuple[Any, ...]] | None
+    capture: Callable[[Entity], Any] | None
     checked: bool
     replies_none: bool
     encode_reply: Callable[[Any], bytes]

@@ -96,9 +96,9 @@ class TrackedList(list[Any]):
 
     def __delitem__(self, index: Any) -> None:
         if type(index) is int:
-            at = index if index >= 0 else index + len(self)
-            self._undo.append((_insert, self, at, self[index]))
+            value = self[index]
             _delitem(self, index)
+            self._undo.append((_insert, self, index if index >= 0 else index + len(self) + 1, value))
             return
         if not isinstance(index, slice):
             self.pop(index)
