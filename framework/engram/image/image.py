@@ -158,7 +158,7 @@ class Image:
     def _fingerprint(self, command: Command[Any, Any], key: str) -> str:
         return fingerprint(command.__engram__.name or "", key, self.codec.encode_body(command))
 
-    def _run(self, work: Iterable[tuple[int, Command[Any, Any], str]], handled: Handled) -> None:  # noqa: C901 - the hot path, in one piece
+    def _run(self, work: Iterable[tuple[int, Command[Any, Any], str]], handled: Handled) -> None:
         """Runs handlers one after the other, each all or nothing. `work` has index, command and key."""
         plans = self._plans
         undo = self._undo
