@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-LOG ?= data/social.db
 PORT ?= 8080
 NAME ?= all
 export PYTHONUNBUFFERED := 1
@@ -15,12 +14,11 @@ export PYTHONUNBUFFERED := 1
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) java ## Run the social network on Spark, kill a shard, check that nothing is lost (REPORT=file.json)
-	@$(BIN)/python -m sample_apps.social.demo $(if $(REPORT),--report "$(REPORT)")
+demo: $(READY) java ## Run the social network on Spark, kill a shard, check that nothing is lost (LOG=kafka, REPORT=file.json)
+	@$(BIN)/python -m sample_apps.social.demo $(if $(LOG),--log "$(LOG)") $(if $(REPORT),--report "$(REPORT)")
 
-run: $(READY) java ## Serve the social network until Ctrl-C (PORT=8080, LOG=data/social.db)
-	@mkdir -p $(dir $(LOG))
-	@$(BIN)/engram run sample_apps.social:app --log sqlite:$(LOG) --shards 2 --port $(PORT)
+run: $(READY) java ## Serve the social network until Ctrl-C (PORT=8080, LOG=sqlite:data/social.db)
+	@$(BIN)/engram run sample_apps.social:app --log $(or $(LOG),sqlite:data/social.db) --shards 2 --port $(PORT)
 
 test: $(READY) java ## Run all tests, those on real Spark included
 	@$(BIN)/python -m pytest $(ARGS)

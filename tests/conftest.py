@@ -1,4 +1,4 @@
-"""Fixtures that several folders need: an app that runs without Spark, and servers that are none."""
+"""Fixtures that several folders need: an app that runs without Spark, real brokers, and servers that are none."""
 
 from __future__ import annotations
 
@@ -8,8 +8,46 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from engram.dev.jars import kafka_jars
+from engram.dev.kafka import Brokers
+from engram.errors import Unavailable
 
 from tests.serving.running import RunningApp
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "kafka_at_hand" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(scope="session")
+def kafka_at_hand() -> None:
+    """Skips tests that need a real broker where Kafka's jars cannot be had."""
+    try:
+        kafka_jars()
+    except Unavailable as problem:
+        pytest.skip(f"NOT RUN, because there is no real Kafka: {problem}")
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_at_hand: None) -> Iterator[Brokers]:
+    """One broker for all tests together: each takes topics of its own and leaves the broker running."""
+    with Brokers() as brokers:
+        yield brokers
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(kafka_at_hand: None) -> Iterator[Brokers]:
+    """Three brokers for all tests together, in which a lost one is noticed after 3 s instead of 9.
+
+    Each test takes topics of its own, may kill and pause brokers, and leaves all three running: it calls
+    `wait_in_sync` before it needs them whole.
+    """
+    quick = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    with Brokers(3, settings=quick) as brokers:
+        yield brokers
 
 
 @pytest.fixture(scope="session")

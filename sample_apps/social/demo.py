@@ -1,6 +1,6 @@
 """The demo: a social network in memory on Spark, one of its shards killed, nothing lost.
 
-`python -m sample_apps.social.demo [--report FILE]`, or `make demo`.
+`python -m sample_apps.social.demo [--log kafka] [--report FILE]`, or `make demo`.
 """
 
 from __future__ import annotations
@@ -62,12 +62,15 @@ class Report:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A social network on Engram, with one shard killed on the way.")
+    parser.add_argument("--log", choices=["sqlite", "kafka"], default="sqlite", help="where the command log is kept")
     parser.add_argument("--report", type=Path, help="write the figures to this file, as JSON")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="engram-demo-") as folder:
-        log = f"sqlite:{folder}/social.db"
-        with _running(log) as url:
-            report = asyncio.run(_demo(url, log))
+    with (
+        tempfile.TemporaryDirectory(prefix="engram-demo-") as folder,
+        _log(arguments.log, folder) as log,
+        _running(log, folder) as url,
+    ):
+        report = asyncio.run(_demo(url, log))
     _show(report)
     if arguments.report is not None:
         arguments.report.write_text(json.dumps(asdict(report), indent=2) + "\n")
@@ -75,10 +78,24 @@ def main() -> None:
 
 
 @contextmanager
-def _running(log: str) -> Iterator[str]:
+def _log(kind: str, folder: str) -> Iterator[str]:
+    """The URL of a new log; for Kafka, with a real broker that ends with the demo."""
+    if kind == "sqlite":
+        yield f"sqlite:{folder}/social.db"
+        return
+    from engram.dev.kafka import Brokers
+
+    _console.print("[bold]Starting[/] a Kafka broker.")
+    with Brokers() as brokers:
+        yield brokers.url("social")
+
+
+@contextmanager
+def _running(log: str, folder: str) -> Iterator[str]:
     """`engram run`, as a user would start it; yields the address of its gateway."""
     _console.print(f"[bold]Starting[/] the network: {_SHARDS} shards as Spark tasks, {_PARTITIONS} partitions.")
     options = ["--log", log, "--shards", str(_SHARDS), "--partitions", str(_PARTITIONS), "--port", "0", "--json"]
+    options += ["--snapshots", f"{folder}/snapshots"]
     command = [sys.executable, "-m", "engram.cli.main", "run", "sample_apps.social:app", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -79,12 +79,12 @@ def test_a_reference_of_the_wrong_form_is_refused(refused: Refused, new: str, re
 # The log
 
 
-@pytest.mark.parametrize("url", ["social.db", "kafka:localhost:9092", "sqlite:", "sqlite", ""])
+@pytest.mark.parametrize("url", ["social.db", "sqlite:", "sqlite", ""])
 def test_a_bad_log_url_is_refused(refused: Refused, url: str):
     """The sentence shows how a log is named."""
     said = refused(SOCIAL, "--log", url)
 
-    assert said == f"{url!r} is not a log: write sqlite:PATH, such as sqlite:data/social.db"
+    assert said == f"{url!r} is not a log: write sqlite:PATH, such as sqlite:data/social.db, or kafka://HOST:PORT/TOPIC"
 
 
 @pytest.mark.parametrize("more", [(), ("--partitions", 4)])

@@ -188,7 +188,7 @@ def test_storage_that_fails_is_unavailable_and_nothing_is_appended(log, path):
 
 def test_an_append_that_fails_half_way_is_taken_back(log):
     """When an append fails after some of its records were written, they are gone again."""
-    broken = OutEvent(0, 0, 0, 0, "event", 1, 0, b"\xff is no text")
+    broken = OutEvent(0, 0, 0, 0, "event", 1, 0, "key", b"\xff is no text")
     with pytest.raises(UnicodeDecodeError):
         log.append([entry(b"lost"), entry(b"lost", 1)], [broken])
     assert (log.end(0), log.end(1)) == (0, 0)

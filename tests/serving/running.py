@@ -66,6 +66,7 @@ class RunningShard:
             transport=transport,
             clock=system_clock,
             owner=self._owner,
+            background=True,
         )
         try:
             if shard.recover():
@@ -73,6 +74,7 @@ class RunningShard:
                     pass
         finally:
             if self._killed.is_set():
+                shard._flusher.close()
                 shard._watch.close()
                 shard._writer.close()
                 transport._context.destroy(linger=0)

@@ -179,6 +179,7 @@ class Owner:
         """Ends as SIGKILL ends a process: nothing is flushed, announced or snapshotted; only descriptors go."""
         if not self._gone:
             self._gone = True
+            self.shard._flusher.close()
             self.shard._writer.close()
             self.shard._watch.close()
 

@@ -19,11 +19,14 @@ app = typer.Typer(
 )
 
 AppReference = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app, such as sample_apps.social:app")]
-LogUrl = Annotated[str, typer.Option("--log", metavar="URL", help="The command log: sqlite:PATH")]
+LogUrl = Annotated[str, typer.Option("--log", metavar="URL", help="The command log: sqlite:PATH or kafka://HOST:PORT/TOPIC")]
 Url = Annotated[str, typer.Option("--url", help="Where the app's gateway is.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 _GATEWAY = "http://127.0.0.1:8080"
+
+dev = typer.Typer(help="What an app needs around it while it is written.", no_args_is_help=True)
+app.add_typer(dev, name="dev")
 
 
 @app.callback()
@@ -133,6 +136,19 @@ def doctor(
     from engram.cli.doctor import examine
 
     examine(folder, port, json=json)
+
+
+@dev.command("kafka")
+@refuse_nicely
+def dev_kafka(
+    *,
+    brokers: Annotated[int, typer.Option(min=1, max=9, help="How many; with three, one may be lost.")] = 1,
+    json: Json = False,
+) -> None:
+    """Run Kafka on loopback until Ctrl-C, with data that is thrown away."""
+    from engram.cli.dev import run_kafka
+
+    run_kafka(brokers, json=json)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ import uvloop
 from engram.cli.output import say, say_json
 from engram.clock import system_clock
 from engram.errors import Misuse
-from engram.log.base import Log
-from engram.log.open import absolute_url, open_log
+from engram.log.base import Log, NoLog
+from engram.log.open import absolute_url, folder_beside, open_log
 from engram.model.app import App
 from engram.serving.gateway import build_gateway
 from engram.serving.registry import Registry
@@ -66,14 +66,14 @@ def run_app(options: RunOptions) -> None:
     settings = dict(map(_setting, options.spark_settings))
     with _listen(options.port) as listener:
         log = _open_log(app, options)
-        beside = options.log.partition(":")[2]
+        beside = str(folder_beside(options.log))
         folder = (options.snapshots or Path(beside + "-snapshots")).expanduser().absolute()
         check_code_epoch(app, log, FileSnapshots(folder, app.name))
         with Spark(
             name=f"engram {app.name}",
             master=options.master or default_master(options.shards),
             slots=options.shards,
-            log_file=None if options.spark_output else Path(beside + "-spark.log").expanduser().absolute(),
+            log_file=None if options.spark_output else Path(beside + "-spark.log"),
             settings=settings,
         ) as spark:
             running = _Running(options, app=app, log=log, spark=spark, listener=listener, snapshots=folder)
@@ -197,18 +197,12 @@ def _open_log(app: App, options: RunOptions) -> Log:
 
     Nothing is made for a run that is refused: the number of partitions is for ever.
     """
-    partitions = options.partitions or _DEFAULT_PARTITIONS
-    if not Path(options.log.partition(":")[2]).expanduser().exists():
-        _check_shards(options.shards, partitions)
     try:
+        log = open_log(options.log, app.name, partitions=options.partitions)
+    except NoLog:
+        partitions = options.partitions or _DEFAULT_PARTITIONS
+        _check_shards(options.shards, partitions)
         log = open_log(options.log, app.name, partitions=partitions, create=True)
-    except Misuse as refused:
-        if options.partitions is not None:
-            raise
-        try:
-            log = open_log(options.log, app.name)
-        except Misuse:
-            raise refused from None
     _check_shards(options.shards, log.partitions)
     return log
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pydantic_core
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from engram.codec.record import BatchHeader, CommandsHeader, Epoch, Kind, MessagesHeader, Record
+from engram.codec.record import BatchHeader, CommandsHeader, Epoch, Kind, MessagesHeader, PlainHeader, Record
 from engram.errors import Corrupt
 from engram.model.app import App, result_of
 from engram.model.command import Command
@@ -18,9 +18,12 @@ from engram.model.entity import STATE_CONFIG, Entity
 from engram.model.event import Event
 from engram.model.query import Query
 
+# The session of all plain records of a partition: their offsets number them.
+_PLAIN_SESSION = "plain"
+
 
 class Commands(NamedTuple):
-    """A decoded `COMMANDS` record."""
+    """A decoded `COMMANDS` or `PLAIN` record."""
 
     header: CommandsHeader
     commands: list[Command[Any, Any]]
@@ -101,12 +104,38 @@ class Codec:
                 if not all(0 <= number < len(header.sessions) for number in set(header.session)):
                     raise Corrupt(f"a command of a session that is not among its {len(header.sessions)}")
                 return Commands(header, self._bodies(header, lines))
+            if record.kind is Kind.PLAIN:
+                return self._plain(record)
             messages = MessagesHeader.model_validate_json(head)
             _check_columns(messages, messages.origins)
             return Messages(messages, self._bodies(messages, lines))
         except (Corrupt, ValidationError, ValueError, IndexError) as problem:
             where = f"Record {record.offset} of partition {record.partition}"
             raise Corrupt(f"{where} cannot be decoded: {_short(problem)}") from problem
+
+    def _plain(self, record: Record) -> Commands:
+        head, _, body = record.payload.partition(b"\n")
+        plain = PlainHeader.model_validate_json(head)
+        if plain.problem:
+            raise Corrupt(plain.problem)
+        if not plain.name:
+            raise Corrupt("it has no header `name`: write the command's name there")
+        if not plain.version.isdecimal():
+            raise Corrupt(f"its header `version` is {plain.version!r}: write the command's version there, a number")
+        if plain.key is None:
+            raise Corrupt("it has no key, or one that is not UTF-8: write the entity's key there")
+        version = int(plain.version)
+        header = CommandsHeader.model_construct(
+            types=[(plain.name, version)],
+            which=[0],
+            keys=[plain.key],
+            writer="",
+            sessions=[_PLAIN_SESSION],
+            session=[0],
+            sequence=[record.offset],
+            idempotency={} if plain.id is None else {0: plain.id},
+        )
+        return Commands(header, [self.decode_command(plain.name, version, body)])
 
     def _bodies(self, header: BatchHeader, lines: list[bytes]) -> list[Command[Any, Any]]:
         if len(lines) != len(header.types):

@@ -20,6 +20,13 @@ class Kind(StrEnum):
     COMMANDS = "commands"  # from clients, with session and sequence
     MESSAGES = "messages"  # from entities, with their origins
     EPOCH = "epoch"  # a new owner of the partition
+    PLAIN = "plain"  # one command from somebody who writes to the log's own storage, as any Kafka client can
+    NOTHING = "nothing"  # a place without content, such as the mark that ends a transaction in Kafka
+
+    @property
+    def is_work(self) -> bool:
+        """Whether handling it can change the state."""
+        return self not in (Kind.EPOCH, Kind.NOTHING)
 
 
 class Record(NamedTuple):
@@ -100,6 +107,17 @@ class MessagesHeader(BatchHeader):
     origins: list[Origin]
 
 
+class PlainHeader(_Form):
+    """The first line of a plain record; the rest is the body. None or empty is what its writer did not say, and
+    `problem` why it cannot be handled, if the log knows one."""
+
+    name: str
+    version: str
+    key: str | None
+    id: str | None = None
+    problem: str = ""
+
+
 def encode_commands(envelopes: Sequence[Envelope], writer: str) -> bytes:
     """The payload of a `COMMANDS` record, at least one command."""
     sessions: dict[str, int] = {}
@@ -129,6 +147,11 @@ def encode_messages(messages: Sequence[Message], origin_partition: int) -> bytes
         origins=[m.origin for m in messages],
     )
     return b"\n".join([header.__pydantic_serializer__.to_json(header), *lines])
+
+
+def encode_plain(header: PlainHeader, body: bytes) -> bytes:
+    """The payload of a `PLAIN` record."""
+    return header.model_dump_json().encode() + b"\n" + body
 
 
 def encode_epoch(epoch: Epoch) -> bytes:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from engram.codec.codec import Codec, Commands, Messages
-from engram.codec.record import Epoch, Message, Origin, Record
+from engram.codec.record import Epoch, Kind, Message, Origin, Record
 from engram.errors import Corrupt, Misuse, Rejected
 from engram.image.contents import EntityRow, KeyRow, Memory, OriginRow, QuarantineRow, SessionRow, digest_of
 from engram.image.dedupe import STALE, Dedupe, Seen, Window, all_new, fingerprint
@@ -32,11 +32,13 @@ _REPLY = Verdict.REPLY
 
 
 class Emitted(NamedTuple):
-    """An event on its way out: `(offset, index, number)` says which command emitted it, and makes it unique."""
+    """An event on its way out: `(offset, index, number)` says which command emitted it, and makes it unique. `key` is
+    that of the entity that emitted it."""
 
     offset: int
     index: int  # type: ignore[assignment]  # a field, not tuple.index
     number: int
+    key: str
     event: Event
     body: bytes
 
@@ -92,23 +94,36 @@ class Image:
                 f"Partition {self.partition} expected record {self.offset} next and was given record "
                 f"{record.offset} of partition {record.partition}: records are missing from the log."
             )
-        content = self.codec.decode_record(record)
+        content = self._decode(record)
         handled = Handled(content.header.writer if isinstance(content, Commands) else "", [], [], [], {})
+        self.last_index = 0
         if isinstance(content, Epoch):
             self.epoch = record.offset
             self.app_version = content.app_version
-        else:
+        elif content is not None:
             self.time = max(self.time, record.time)
             self._context._enter_record(record.offset, self.time)
             if isinstance(content, Commands):
                 self._handle_commands(record.offset, content, handled)
             else:
                 self._handle_messages(content, handled)
-        self.last_index = max(len(content.commands) - 1, 0) if not isinstance(content, Epoch) else 0
+            self.last_index = max(len(content.commands) - 1, 0)
         self.offset += 1
-        if not isinstance(content, Epoch):
+        if record.kind.is_work:
             self.changed = self.offset
         return handled
+
+    def _decode(self, record: Record) -> Commands | Messages | Epoch | None:
+        if record.kind is Kind.NOTHING:
+            return None
+        try:
+            return self.codec.decode_record(record)
+        except Corrupt as problem:
+            if record.kind is not Kind.PLAIN:
+                raise
+            # Nobody has checked it at a gateway: a stranger's mistake must not stop the partition.
+            self._set_aside(0, "", "", problem)
+            return None
 
     def _handle_commands(self, offset: int, batch: Commands, handled: Handled) -> None:
         header = batch.header
@@ -182,7 +197,7 @@ class Image:
                 reply = command.handle(entity, context)
                 # A reply is encoded at once: it may be part of the state, and change with it.
                 outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
-                effects = self._effects(index) if context._sends or context._events else None
+                effects = self._effects(index, key) if context._sends or context._events else None
                 # Last, because it makes the changes final.
                 if checked:
                     guard.settle(entity, key, before, undo)
@@ -211,14 +226,16 @@ class Image:
         if isinstance(problem, Rejected):
             return rejection(problem)
         handled.failures[index] = problem
-        self.quarantined += 1
-        if len(self.quarantine) < QUARANTINE_LISTED:
-            name = command.__engram__.name or ""
-            error = f"{type(problem).__name__}: {problem}"[:500]
-            self.quarantine.append(QuarantineRow(self.offset, index, name, key, error))
+        self._set_aside(index, command.__engram__.name or "", key, problem)
         return quarantine(problem)
 
-    def _effects(self, index: int) -> tuple[list[Message], list[Emitted]]:
+    def _set_aside(self, index: int, name: str, key: str, problem: Exception) -> None:
+        self.quarantined += 1
+        if len(self.quarantine) < QUARANTINE_LISTED:
+            error = f"{type(problem).__name__}: {problem}"[:500]
+            self.quarantine.append(QuarantineRow(self.offset, index, name, key, error))
+
+    def _effects(self, index: int, of: str) -> tuple[list[Message], list[Emitted]]:
         sends, events = self._context._take_effects()
         messages = []
         for number, (key, command) in enumerate(sends):
@@ -228,7 +245,7 @@ class Image:
             self.codec.decode_command(name, version, body)
             messages.append(Message(name, version, key, body, Origin(self.offset, index, number)))
         return messages, [
-            Emitted(self.offset, index, number, event, self.codec.encode_body(event))
+            Emitted(self.offset, index, number, of, event, self.codec.encode_body(event))
             for number, event in enumerate(events)
         ]
 

@@ -19,6 +19,10 @@ RECORD_COMMANDS = 1000
 READ_BYTES = 16 * 1024 * 1024
 
 
+class NoLog(Misuse):
+    """There is no log there, and none was to be made."""
+
+
 class Entry(NamedTuple):
     """A record to append. For messages, `origin` is the last one in the payload and where it is from."""
 
@@ -37,7 +41,10 @@ def check_partitions(entries: Sequence[Entry], partitions: int) -> None:
 
 
 class OutEvent(NamedTuple):
-    """An event outside the application. The first four fields say which command emitted it: they are unique."""
+    """An event outside the application. The first four fields say which command emitted it: they are unique.
+
+    `key` is that of the entity that emitted it.
+    """
 
     partition: int
     offset: int
@@ -46,6 +53,7 @@ class OutEvent(NamedTuple):
     name: str
     version: int
     time: int
+    key: str
     body: bytes
 
 
@@ -58,21 +66,32 @@ class Watch(Protocol):
 
     def fileno(self) -> int: ...
     def clear(self) -> None: ...
+    def wake(self) -> None:
+        """Makes it readable, from any thread: there is something else to do."""
+
     def close(self) -> None: ...
 
 
 class Log(Protocol):
-    """See the module. Methods raise `Unavailable` when the storage does not do its part."""
+    """See the module. Methods raise `Unavailable` when the storage does not do its part.
+
+    `independent`: partitions are stored apart, so that an append to one need not wait for another, and one may fail
+    alone. Otherwise a single append for many partitions costs as much as one for one.
+    """
 
     app: str
     partitions: int
+    independent: bool
 
     def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
         """Appends all entries, in order, lets all events out, and returns the entries' offsets, once all is durable.
 
-        Entries of one partition get consecutive offsets. An event that is out already is left as it is. All or
-        none: after an error nothing was appended, unless it is `Unavailable` and says that this is not known.
-        An entry for a partition that the log does not have is `Misuse`. May be called from any thread.
+        Entries of one partition get increasing offsets. All or none: after an error nothing was appended, unless it
+        is `Unavailable` and says that this is not known; then what is there of a partition's entries is the first of
+        them. An entry for a partition that the log does not have is `Misuse`. May be called from any thread.
+
+        The events of a partition come in the order of their places, and only from its owner: one that is not after
+        the last is out already, and is left as it is.
         """
 
     def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
@@ -93,7 +112,7 @@ class Log(Protocol):
     def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
         """Events of a partition after (offset, index, number), in order."""
 
-    def watch(self) -> Watch:
-        """A new watch, which sees every append from now on."""
+    def watch(self, partitions: Sequence[int] | None = None) -> Watch:
+        """A new watch, which sees every append to these partitions from now on, or to any; it may tell of others."""
 
     def close(self) -> None: ...

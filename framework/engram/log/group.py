@@ -18,14 +18,37 @@ from engram.model.position import Position
 Settled = list[tuple[Any, Position | EngramError]]
 
 
-class GroupCommit:
-    """Appends commands from any number of threads, in the order they were submitted, on a thread of its own.
+# Lanes for a log with independent partitions: enough that one that is away does not hold up the others.
+_LANES = 8
 
-    `on_settled` is called on that thread, once per append, with each command's ticket and its position, or with
-    why it was not appended.
+
+class GroupCommit:
+    """Appends commands from any number of threads, in the order they were submitted, on threads of its own.
+
+    `on_settled` is called on such a thread, once per append, with each command's ticket and its position, or with why
+    it was not appended. A log with independent partitions gets several appends at once, each for partitions of its own.
     """
 
     def __init__(self, log: Log, *, writer: str, clock: Clock, on_settled: Callable[[Settled], None]) -> None:
+        lanes = min(log.partitions, _LANES) if log.independent else 1
+        self._lanes = [_Lane(log, writer, clock, on_settled) for _ in range(lanes)]
+
+    def submit(self, partition: int, envelope: Envelope, ticket: Any) -> None:
+        """Queues a command. Its ticket comes back through `on_settled`."""
+        self._lanes[partition % len(self._lanes)].submit(partition, envelope, ticket)
+
+    def close(self) -> None:
+        """Appends what is waiting, then ends."""
+        for lane in self._lanes:
+            lane.expect_end()
+        for lane in self._lanes:
+            lane.join()
+
+
+class _Lane:
+    """One append at a time, for some of the partitions."""
+
+    def __init__(self, log: Log, writer: str, clock: Clock, on_settled: Callable[[Settled], None]) -> None:
         self._log = log
         self._writer = writer
         self._clock = clock
@@ -37,18 +60,18 @@ class GroupCommit:
         self._thread.start()
 
     def submit(self, partition: int, envelope: Envelope, ticket: Any) -> None:
-        """Queues a command. Its ticket comes back through `on_settled`."""
         with self._changed:
             if self._closing:
                 raise Unavailable("The application is stopping; the command was not logged. Send it again later.")
             self._waiting.append((partition, envelope, ticket))
             self._changed.notify()
 
-    def close(self) -> None:
-        """Appends what is waiting, then ends."""
+    def expect_end(self) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify()
+
+    def join(self) -> None:
         self._thread.join()
 
     def _run(self) -> None:

@@ -17,6 +17,7 @@ class MemoryLog:
     def __init__(self, app: str, partitions: int) -> None:
         self.app = app
         self.partitions = partitions
+        self.independent = False
         self._lock = threading.Lock()
         self._records: list[list[Record]] = [[] for _ in range(partitions)]
         self._origins: dict[tuple[int, int], Origin] = {}
@@ -56,7 +57,7 @@ class MemoryLog:
             later = (e for place, e in self._events.items() if place[0] == partition and place[1:] > after)
             return sorted(later)[:limit]
 
-    def watch(self) -> MemoryWatch:
+    def watch(self, partitions: Sequence[int] | None = None) -> MemoryWatch:
         return MemoryWatch(self._watches, self._lock)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Logs by URL: `sqlite:PATH`."""
+"""Logs by URL: `sqlite:PATH`, or `kafka://HOST:PORT/TOPIC`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,44 @@ from pathlib import Path
 
 from engram.errors import Misuse
 from engram.log.base import Log
-from engram.log.sqlite import SqliteLog
 
 
 def absolute_url(url: str) -> str:
     """The same log, wherever the process that opens it was started."""
     scheme, colon, place = url.partition(":")
-    return f"{scheme}{colon}{Path(place).expanduser().absolute()}" if scheme == "sqlite" and place else url
+    if scheme == "sqlite" and place:
+        return f"{scheme}{colon}{Path(place).expanduser().absolute()}"
+    if scheme == "kafka":
+        from engram.log.kafka.settings import absolute_kafka_url
+
+        return absolute_kafka_url(url)
+    return url
 
 
 def open_log(url: str, app: str, *, partitions: int | None = None, create: bool = False) -> Log:
-    """Opens the log that `url` names for `app`; see the log's own class for what is refused."""
+    """Opens the log that `url` names for `app`, or makes it when `create` and it is not there.
+
+    `partitions` None takes what the log has. Raises `NoLog` when it is not there and not to be made, and `Misuse` when
+    it is another app's or has another number of partitions.
+    """
     scheme, found, place = url.partition(":")
     if scheme == "sqlite" and found and place:
+        from engram.log.sqlite import SqliteLog
+
         return SqliteLog(Path(place).expanduser().absolute(), app, partitions=partitions, create=create)
-    raise Misuse(f"{url!r} is not a log: write sqlite:PATH, such as sqlite:data/social.db")
+    if scheme == "kafka":
+        from engram.log.kafka.log import KafkaLog
+        from engram.log.kafka.settings import parse_kafka_url
+
+        return KafkaLog(parse_kafka_url(url), app, partitions=partitions, create=create)
+    raise Misuse(f"{url!r} is not a log: write sqlite:PATH, such as sqlite:data/social.db, or kafka://HOST:PORT/TOPIC")
+
+
+def folder_beside(url: str) -> Path:
+    """Where an app keeps what belongs to a log and is not in it; a file's own path, or one named for the topic."""
+    scheme, _, place = url.partition(":")
+    if scheme == "kafka":
+        from engram.log.kafka.settings import parse_kafka_url
+
+        return Path("data", parse_kafka_url(url).topic).absolute()
+    return Path(place).expanduser().absolute()

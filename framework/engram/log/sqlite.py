@@ -16,7 +16,7 @@ from pathlib import Path
 
 from engram.codec.record import Kind, Origin, Record
 from engram.errors import Corrupt, Misuse, Unavailable
-from engram.log.base import Entry, OutEvent, check_partitions
+from engram.log.base import Entry, NoLog, OutEvent, check_partitions
 from engram.log.memory import bounded
 from engram.log.wake import Wake, WakeFolder
 
@@ -49,6 +49,7 @@ create table event (
     name text not null,
     version integer not null,
     time integer not null,
+    key text not null,
     body text not null,
     primary key (partition, offset, number_in_record, number)
 ) without rowid;
@@ -70,6 +71,7 @@ class SqliteLog:
         self._db: sqlite3.Connection | None = None
         self._wake = WakeFolder(path.with_name(path.name + "-wake"))
         self.app = app
+        self.independent = False
         try:
             self.partitions = self._open(partitions, create=create)
         except (sqlite3.Error, OSError) as problem:
@@ -83,7 +85,7 @@ class SqliteLog:
         path = self._path
         new = not path.exists()
         if new and not create:
-            raise Misuse(f"There is no log at {path}: check the path, or let `engram run` make it.")
+            raise NoLog(f"There is no log at {path}: check the path, or let `engram run` make it.")
         if new:
             path.parent.mkdir(parents=True, exist_ok=True)
         # Not the file itself: closing a second descriptor of it would drop SQLite's own locks. A folder can be
@@ -135,8 +137,8 @@ class SqliteLog:
                 rows,
             )
             self._sql.executemany(
-                "insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(*event[:7], event.body.decode()) for event in events],
+                "insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(*event[:8], event.body.decode()) for event in events],
             )
         self._wake.wake_all()
         return offsets
@@ -178,9 +180,9 @@ class SqliteLog:
         )
         with self._lock, self._durably("read"):
             rows = self._sql.execute(query, (partition, *after, limit)).fetchall()
-        return [OutEvent(p, o, i, n, name, v, time, body.encode()) for p, o, i, n, name, v, time, body in rows]
+        return [OutEvent._make((*fields, body.encode())) for *fields, body in rows]
 
-    def watch(self) -> Wake:
+    def watch(self, partitions: Sequence[int] | None = None) -> Wake:
         return self._wake.join()
 
     def close(self) -> None:

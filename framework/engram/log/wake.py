@@ -88,6 +88,10 @@ class Wake:
     def clear(self) -> None:
         drain(self._fd)
 
+    def wake(self) -> None:
+        with suppress(BlockingIOError):  # full: it is awake already
+            os.write(self._fd, b"!")
+
     def close(self) -> None:
         with suppress(OSError):
             self._path.unlink()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from engram.clock import Clock
@@ -15,23 +15,29 @@ from engram.log.pieces import pieces
 _NOTHING = Origin(-1, 0, 0)
 
 
-def flush(outboxes: Iterable[Outbox], log: Log) -> None:
-    """Returns when everything in the outboxes is durable, by one append for all of them.
+def flush(outboxes: Collection[Outbox], log: Log) -> None:
+    """Returns when everything in the outboxes is durable. Raises otherwise, and everything is kept."""
+    if take_all(outboxes):
+        append_taken(outboxes, log)
 
-    Raises `Unavailable` otherwise, and everything is kept for the next time.
-    """
-    full = [outbox for outbox in outboxes if outbox.pending]
-    if not full:
-        return
+
+def take_all(outboxes: Iterable[Outbox]) -> bool:
+    """Sets apart what is to be appended next; what is apart already goes first. False if there is nothing."""
+    taken = [outbox.take() for outbox in outboxes]
+    return any(taken)
+
+
+def append_taken(outboxes: Collection[Outbox], log: Log) -> None:
+    """Returns when everything that was taken is durable, by one append for all. Raises otherwise, and it is kept."""
     entries: list[Entry] = []
     events: list[OutEvent] = []
-    for outbox in full:
+    for outbox in outboxes:
         more_entries, more_events = outbox.waiting()
         entries += more_entries
         events += more_events
     if entries or events:
         log.append(entries, events)
-    for outbox in full:
+    for outbox in outboxes:
         outbox.sent()
 
 
@@ -39,7 +45,9 @@ class Outbox:
     """Collects the effects of one partition's commands and makes them durable in order.
 
     What an earlier owner already put into the log is left out, as far as the log knows; what slips through
-    is dropped by the receiver. A snapshot may be published only of an image whose effects are flushed.
+    is dropped by the receiver. A snapshot may be published only of an image whose effects are durable.
+
+    Between `take` and `sent`, what was taken may be appended on another thread.
     """
 
     def __init__(self, partition: int, log: Log, clock: Clock) -> None:
@@ -48,12 +56,39 @@ class Outbox:
         self._clock = clock
         self._messages: dict[int, list[Message]] = {}
         self._events: list[OutEvent] = []
+        self._taken_messages: dict[int, list[Message]] = {}
+        self._taken_events: list[OutEvent] = []
         self._sent: dict[int, Origin] = {}
+
+    @property
+    def untaken(self) -> bool:
+        """Whether there is something that no append has taken yet."""
+        return bool(self._messages or self._events)
 
     @property
     def pending(self) -> bool:
         """Whether there is something that is not durable yet."""
-        return bool(self._messages or self._events)
+        return self.untaken or self._taken
+
+    @property
+    def _taken(self) -> bool:
+        return bool(self._taken_messages or self._taken_events)
+
+    @property
+    def size(self) -> int:
+        """How many effects wait for an append."""
+        return len(self._events) + sum(map(len, self._messages.values()))
+
+    def take(self) -> bool:
+        """Sets apart what is to be appended next, unless that is under way already. False if there is nothing."""
+        if not self._taken:
+            self._taken_messages, self._messages = self._messages, {}
+            self._taken_events, self._events = self._events, []
+        return self._taken
+
+    def drop(self) -> None:
+        """Forgets what no append has taken yet."""
+        self._messages, self._events = {}, []
 
     def add(self, handled: Handled, image: Image) -> None:
         for message in handled.messages:
@@ -63,17 +98,17 @@ class Outbox:
             self._events.extend(self._out(emitted, image) for emitted in handled.events)
 
     def waiting(self) -> tuple[list[Entry], list[OutEvent]]:
-        """What is to be appended next; call `sent` when it is durable."""
+        """What was taken, as records and events; call `sent` when it is durable."""
         # Left out here and not in `add`, which must not fail: its record is handled, and its effects would be lost.
         entries = (
             self._entries(partition, [m for m in messages if m.origin > self._already_sent(partition)])
-            for partition, messages in self._messages.items()
+            for partition, messages in self._taken_messages.items()
         )
-        return list(chain.from_iterable(entries)), self._events
+        return list(chain.from_iterable(entries)), self._taken_events
 
     def sent(self) -> None:
-        self._messages = {}
-        self._events = []
+        self._taken_messages = {}
+        self._taken_events = []
 
     def _already_sent(self, destination: int) -> Origin:
         if destination not in self._sent:
@@ -93,4 +128,4 @@ class Outbox:
         event = emitted.event
         name, version = event.__engram__.name or "", event.__engram__.version
         place = emitted.offset, emitted.index, emitted.number
-        return OutEvent(self._partition, *place, name, version, image.time, emitted.body)
+        return OutEvent(self._partition, *place, name, version, image.time, emitted.key, emitted.body)

@@ -22,6 +22,7 @@ class Owned:
         self.problem = ""
         self.snapshot = -1  # the offset of the newest snapshot, and how many commands had been handled then
         self.snapshot_handled = 0
+        self.effects = 0  # the append after which the effects of the snapshot under way are durable
         self.writing = False
         self.unread: deque[Record] = deque()  # read from the log, and not handled yet
 

@@ -57,7 +57,7 @@ def replay(owned: Owned, log: Log, *, effects: Effects, progress: Progress) -> N
 
 def _check_version(image: Image, record: Record) -> None:
     """The start was checked against the newest snapshot; this one may be older, because that was damaged."""
-    if image.app_version not in (0, image.app.version) and record.kind is not Kind.EPOCH:
+    if image.app_version not in (0, image.app.version) and record.kind.is_work:
         raise Misuse(
             f"Record {record.offset} of partition {record.partition} belongs to version {image.app_version} of "
             f"{image.app.name}, and this is version {image.app.version}: recover with the older code, stop it cleanly, "

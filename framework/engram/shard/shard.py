@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -13,9 +14,10 @@ from engram.codec.codec import Codec
 from engram.errors import Corrupt, Unavailable
 from engram.log.base import Log
 from engram.model.app import App
+from engram.shard.flusher import Flusher
 from engram.shard.garbage import collect_rarely
 from engram.shard.load import load
-from engram.shard.outbox import Outbox, flush
+from engram.shard.outbox import Outbox
 from engram.shard.owned import Owned
 from engram.shard.replay import replay, take_over
 from engram.shard.requests import (
@@ -54,9 +56,10 @@ class Policy:
 
 
 class Shard:
-    """Owns `partitions` of `log`. Everything happens on the calling thread, but for writing snapshots.
+    """Owns `partitions` of `log`. All commands and queries are handled on the calling thread.
 
-    `recover` once, then `step` again and again until it returns False, then `close`; `run` does all of it.
+    `recover` once, then `step` again and again until it returns False, then `close`; `run` does all of it. With
+    `background`, effects go to the log while commands and queries go on; without, each `step` waits for it.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Shard:
         clock: Clock,
         owner: str,
         policy: Policy | None = None,
+        background: bool = False,
     ) -> None:
         self._codec = Codec(app)
         self._number = number
@@ -80,12 +84,14 @@ class Shard:
         self._transport = transport
         self._clock = clock
         self._policy = policy or Policy()
-        self._watch = log.watch()
         self._writer = SnapshotWriter(store, clock, verify=self._check_decodable)
         self._questions = Questions(transport.send, clock)
         self._partitions = list(partitions)
+        self._watch = log.watch(self._partitions)
         self.owned: dict[int, Owned] = {}
         self._outboxes = {p: Outbox(p, log, clock) for p in self._partitions}
+        wake = self._watch.wake if background else None
+        self._flusher = Flusher(self._outboxes, log, clock=clock, wake=wake)
         self._announced = 0
         self._busy = True
         self._stop: Stop | None = None
@@ -113,7 +119,7 @@ class Shard:
                 owned.state = "serving"
             if self._stop is not None:
                 return False
-        self._flush()
+        self._flusher.turn()
         self._announce()
         return True
 
@@ -132,7 +138,7 @@ class Shard:
     def close(self) -> None:
         """Ends; after a clean stop with a last snapshot of every partition that has changed."""
         if self._stop is not None and self._stop.clean:
-            self._flush()
+            self._finish_effects()
             self._finish_snapshots()
             for owned in self._serving():
                 # By records, not by handled commands: a record whose commands were all dropped as duplicates is
@@ -140,6 +146,7 @@ class Shard:
                 if owned.image.changed > owned.snapshot:
                     self._begin_snapshot(owned)
             self._finish_snapshots()
+        self._flusher.close()
         for written in self._writer.close():
             self._note_written(written)
         self._announce()
@@ -153,7 +160,7 @@ class Shard:
         for incoming in self._transport.poll(self._watch, timeout):
             self._serve(incoming)
         self._busy = self._handle_new()
-        self._flush()
+        self._flusher.turn()
         self._questions.look_again(self.owned)
         if self._clock() - self._announced >= _ANNOUNCE_MS:
             self._announce()
@@ -190,18 +197,21 @@ class Shard:
         # Cleared before reading: what is appended from here on wakes the next turn.
         self._watch.clear()
         busy = False
+        if self._flusher.full:
+            return busy
         for owned in self._serving():
             busy |= handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send)
             if owned.state != "serving":
+                self._flusher.drop(owned.partition)
                 self._announced = 0  # tell the registry now, not in its turn
         return busy
 
-    def _flush(self) -> None:
+    def _finish_effects(self) -> None:
         try:
-            flush(self._outboxes.values(), self._log)
+            self._flusher.finish()
         except Unavailable as problem:
-            # Kept, and tried again next turn. Snapshots wait for it.
             _logger.warning("effects_wait", problem=str(problem))
+            self._flusher.close()  # snapshots must not wait for what does not come
 
     # Snapshots
 
@@ -217,9 +227,8 @@ class Shard:
                 self._begin_snapshot(owned)
 
     def _begin_snapshot(self, owned: Owned) -> None:
-        if self._outboxes[owned.partition].pending:
-            return  # a snapshot says that its effects are out
         owned.snapshot_handled = owned.image.handled
+        owned.effects = self._flusher.mark()
         owned.image.begin_freeze()
 
     def _advance_snapshot(self, owned: Owned) -> bool:
@@ -234,7 +243,9 @@ class Shard:
             self._note_written(Written(owned.partition, None, problem))
         else:
             owned.writing = True
-            self._writer.submit(owned.partition, Contents(freeze.rows, freeze.memory))
+            # A snapshot says that its effects are out.
+            effects = partial(self._flusher.wait, owned.effects)
+            self._writer.submit(owned.partition, Contents(freeze.rows, freeze.memory), after=effects)
         owned.image.end_freeze()
         return False
 

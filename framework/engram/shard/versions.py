@@ -22,7 +22,7 @@ def check_code_epoch(app: App, log: Log, store: SnapshotStore) -> None:
             for record in records:
                 if record.kind is Kind.EPOCH:
                     version = Epoch.model_validate_json(record.payload).app_version
-                elif version not in (0, app.version):
+                elif record.kind.is_work and version not in (0, app.version):
                     foreign[version] = foreign.get(version, 0) + 1
             offset = records[-1].offset + 1
         if foreign:

@@ -30,16 +30,17 @@ class SnapshotWriter:
         self._store = store
         self._verify = verify
         self._clock = clock
-        self._jobs: queue.SimpleQueue[tuple[int, Contents] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[int, Contents, Callable[[], None]] | None] = queue.SimpleQueue()
         self._written: queue.SimpleQueue[Written] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, partition: int, contents: Contents) -> None:
+    def submit(self, partition: int, contents: Contents, *, after: Callable[[], None] = lambda: None) -> None:
+        """Queues a snapshot. `after` returns when it may be published, or raises because it may not."""
         # Started at the first snapshot: a Spark worker that is about to fork must have no threads.
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="engram-snapshots", daemon=True)
             self._thread.start()
-        self._jobs.put((partition, contents))
+        self._jobs.put((partition, contents, after))
 
     def written(self) -> list[Written]:
         """What has ended since the last call."""
@@ -58,9 +59,10 @@ class SnapshotWriter:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            partition, contents = job
+            partition, contents, after = job
             try:
                 self._verify(contents)
+                after()
                 manifest = self._store.publish(partition, contents, created=self._clock())
                 self._written.put(Written(partition, manifest, None))
             except Exception as problem:  # noqa: BLE001 - told to the shard, which goes on without this snapshot

@@ -49,6 +49,7 @@ class ShardSpec:
             clock=system_clock,
             owner=f"{number}-{secrets.token_hex(4)}",
             policy=self.policy,
+            background=True,
         )
         shard.run()
         yield number

@@ -176,11 +176,11 @@ class LogConformance:
     # Events
 
     def test_events_come_in_the_order_of_their_places(self, log: Log) -> None:
-        """Events are in the order of offset, index and number, as numbers, however they were let out."""
-        places = [(10, 0, 0), (9, 0, 0), (9, 0, 10), (9, 0, 9), (9, 10, 0), (9, 9, 0)]
+        """Events are in the order of offset, index and number, as numbers, over several appends."""
+        places = [(9, 0, 0), (9, 0, 9), (9, 0, 10), (9, 9, 0), (9, 10, 0), (10, 0, 0)]
         log.append([], [_event(0, *place) for place in places[:3]])
         log.append([_entry(1, b"with a record")], [_event(0, *place) for place in places[3:]])
-        assert [event[1:4] for event in log.events(0, after=_FIRST, limit=10)] == sorted(places)
+        assert [event[1:4] for event in log.events(0, after=_FIRST, limit=10)] == places
 
     def test_an_event_leaves_once(self, log: Log) -> None:
         """An event that is out already is left as it is."""
@@ -219,6 +219,17 @@ class LogConformance:
             assert len(log.read(0, 0, limit=10)) == number + 1
         watch.close()
         other.close()
+
+    def test_a_watch_can_be_woken_for_other_reasons(self, log: Log) -> None:
+        """`wake` makes a watch readable until it is cleared, and no other one."""
+        woken, other = log.watch([0]), log.watch([0])
+        woken.wake()
+        seen = _readable(woken), select.select([other], [], [], 0)[0]
+        woken.clear()
+        rests = not select.select([woken], [], [], 0)[0]
+        woken.close()
+        other.close()
+        assert (seen, rests) == ((True, []), True)
 
     def test_a_watch_rests_when_there_is_nothing_new(self, log: Log) -> None:
         """After a few rounds of `clear` without an append, a wait is a wait: it does not spin."""
@@ -347,7 +358,7 @@ def _entry(partition: int, payload: bytes) -> Entry:
 
 
 def _event(partition: int, offset: int, index: int, number: int, body: bytes = b"{}") -> OutEvent:
-    return OutEvent(partition, offset, index, number, "happened", 1, 1_700_000_000_000, body)
+    return OutEvent(partition, offset, index, number, "happened", 1, 1_700_000_000_000, "someone", body)
 
 
 def _payloads(log: Log, partition: int) -> list[bytes]:

@@ -1,0 +1,42 @@
+"""`engram dev kafka`: brokers on loopback for as long as the command runs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from types import FrameType
+
+from engram.cli.output import say, say_json
+from engram.dev.jars import KAFKA_VERSION
+from engram.dev.kafka import Brokers
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_kafka(count: int, *, json: bool) -> None:
+    """Runs until SIGINT or SIGTERM, also while it starts, and then ends with exit code 0 and nothing left behind.
+
+    A broker that is killed by hand stays away: the others go on.
+    """
+    for number in _SIGNALS:
+        signal.signal(number, _leave)
+    began = time.monotonic()
+    with Brokers(count) as brokers:
+        seconds = time.monotonic() - began
+        if json:
+            pids = list(brokers.pids.values())
+            say_json({"event": "ready", "bootstrap": brokers.bootstrap, "url": brokers.url("TOPIC"), "pids": pids})
+        else:
+            say(f"Kafka {KAFKA_VERSION} is ready in {seconds:.1f} s, and keeps nothing (Ctrl-C stops).")
+            say(f"  for `engram run`   --log {brokers.url('TOPIC')}   (any name instead of TOPIC)")
+            for i, pid in brokers.pids.items():
+                say(f"  broker {i}           process {pid}")
+        while True:
+            signal.pause()
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not cut the cleaning short
+    sys.exit(0)

@@ -1,0 +1,1 @@
+"""What an app's author needs besides the app: brokers on loopback that leave nothing behind."""

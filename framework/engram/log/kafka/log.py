@@ -1,0 +1,201 @@
+"""The command log on a Kafka cluster: one topic for the records, one for the events, one that says what they are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import Any
+
+from kafka import KafkaProducer, errors
+
+from engram.codec.record import Kind, Origin, Record
+from engram.errors import EngramError, Misuse, Unavailable
+from engram.log.base import Entry, OutEvent, check_partitions
+from engram.log.kafka import clients
+from engram.log.kafka.events import EventsOut
+from engram.log.kafka.form import event_of, headers_of, records_of
+from engram.log.kafka.problems import explain
+from engram.log.kafka.reader import Reader, Tail
+from engram.log.kafka.settings import KafkaSettings
+from engram.log.kafka.topics import open_topics
+from engram.log.memory import MemoryWatch
+
+# How far back a new owner looks for messages that an earlier one already sent; older ones are sent again, and dropped.
+_ORIGINS_BACK = 500
+_EVENTS_AT_ONCE = 1000
+_VISIBLE_S = 10.0
+_KNOWN_FAILURES = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
+
+
+class KafkaLog:
+    """See `engram.log.base.Log`. Open it in the process that uses it: it must not cross a fork.
+
+    A record is durable when all replicas that are in sync have it (`acks=all`). Appends are idempotent: Kafka's own
+    retries neither double nor reorder them. An append to several partitions is not one piece: see `append`.
+    """
+
+    independent = True
+
+    def __init__(
+        self, settings: KafkaSettings, app: str, *, partitions: int | None = None, create: bool = False
+    ) -> None:
+        """Opens the log, or makes its topics when `create` and they are not there; see `open_topics` for refusals."""
+        self._settings = settings
+        self.app = app
+        self.partitions = open_topics(settings, app, partitions=partitions, create=create)
+        self._lock = threading.Lock()
+        self._watches: set[MemoryWatch] = set()
+        self._origins: dict[int, dict[int, Origin]] = {}
+        self._seen: dict[int, int] = {}  # how far a partition goes at least, as this process was told
+        self._reader = Reader(settings)
+        self._events = EventsOut(settings, app, self._reader)
+        self._producer: KafkaProducer | None = None
+        self._tail: Tail | None = None
+        self._closed = False
+
+    def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
+        check_partitions(entries, self.partitions)
+        for entry in entries:
+            if len(entry.payload) > clients.MESSAGE_BYTES - 4096:
+                raise Misuse(
+                    f"A record of {len(entry.payload):,} bytes is larger than the log takes "
+                    f"({clients.MESSAGE_BYTES - 4096:,}): nothing was appended."
+                )
+        offsets, problem = self._append(entries)
+        for entry, offset in zip(entries, offsets, strict=True):
+            if entry.kind is not Kind.MESSAGES:
+                self._note_end(entry.partition, offset + 1)
+        by_partition: dict[int, list[OutEvent]] = defaultdict(list)
+        for event in events:
+            by_partition[event.partition].append(event)
+        for partition, of_partition in by_partition.items():
+            try:
+                self._events.send(partition, of_partition)
+            except EngramError as refused:  # the others go on: they may have nothing to do with it
+                problem = problem or refused
+        if problem is not None:
+            raise problem
+        return offsets
+
+    def _append(self, entries: Sequence[Entry]) -> tuple[list[int], EngramError | None]:
+        """One entry of each partition at a time: when one fails, what came after it in its partition is not there."""
+        offsets = [-1] * len(entries)
+        waiting: dict[int, deque[int]] = defaultdict(deque)
+        for number, entry in enumerate(entries):
+            waiting[entry.partition].append(number)
+        problem: EngramError | None = None
+        while waiting:
+            producer = self._started()
+            sent = [(partition, numbers.popleft()) for partition, numbers in waiting.items()]
+            try:
+                futures = [(p, n, self._send(producer, entries[n])) for p, n in sent]
+                for partition, number, future in futures:
+                    try:
+                        offsets[number] = future.get().offset
+                        if offsets[number] < 0:
+                            raise errors.DuplicateSequenceNumberError("Kafka has it, but does not say where")
+                    except errors.KafkaError as refused:
+                        problem = problem or self._failed(producer, refused)
+                        waiting[partition].clear()
+            except errors.KafkaError as refused:
+                return offsets, problem or self._failed(producer, refused)
+            waiting = defaultdict(deque, {p: numbers for p, numbers in waiting.items() if numbers})
+        return offsets, problem
+
+    def _send(self, producer: KafkaProducer, entry: Entry) -> Any:
+        return producer.send(
+            self._settings.topic,
+            value=entry.payload,
+            headers=headers_of(entry),
+            partition=entry.partition,
+            timestamp_ms=entry.time,
+        )
+
+    def _started(self) -> KafkaProducer:
+        with self._lock:
+            if self._closed:
+                raise Misuse(f"The log {self._settings} was closed.")
+            if self._producer is None:
+                self._producer = clients.producer(self._settings)
+            return self._producer
+
+    def _failed(self, producer: KafkaProducer, problem: errors.KafkaError) -> EngramError:
+        told = explain(problem, self._settings, "append to")
+        if isinstance(problem, _KNOWN_FAILURES):
+            return told
+        with self._lock:  # what it was doing is not known any more: the next append begins with a new one
+            if self._producer is producer:
+                self._producer = None
+        producer.close(timeout=0)
+        return (
+            Unavailable(f"{told} Whether the record was appended is not known.") if type(told) is Unavailable else told
+        )
+
+    def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
+        tail = self._tail
+        seen = self._seen.get(partition, 0)
+        records = tail.take(partition, offset, limit, seen) if tail is not None else None
+        if records is not None:
+            return records
+        fetched, end = self._reader.fetch(self._settings.topic, partition, offset, limit)
+        return list(records_of(partition, offset, fetched, end, self.partitions))
+
+    def end(self, partition: int) -> int:
+        end = self._reader.end(self._settings.topic, partition)
+        self._note_end(partition, end)
+        return end
+
+    def _note_end(self, partition: int, end: int) -> None:
+        # Messages are left out: the shard that sends them is in no hurry to read them, and its reads would go to Kafka.
+        with self._lock:
+            self._seen[partition] = max(end, self._seen.get(partition, 0))
+
+    def last_origin(self, partition: int, origin_partition: int) -> Origin | None:
+        if partition not in self._origins:
+            self._origins[partition] = self._reader.origins(partition, _ORIGINS_BACK)
+        return self._origins[partition].get(origin_partition)
+
+    def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
+        """Goes through the topic from its beginning: other systems read it with a consumer of their own."""
+        found: list[OutEvent] = []
+        offset = 0
+        # Readers see a transaction a moment after its commit; this process waits for its own.
+        wanted, seen = self._events.last(partition), after
+        deadline = time.monotonic() + _VISIBLE_S
+        while len(found) < limit:
+            fetched, end = self._reader.fetch(self._settings.events_topic, partition, offset, _EVENTS_AT_ONCE)
+            if end == offset and (seen >= wanted or time.monotonic() > deadline):
+                break
+            offset = end
+            events = list(map(event_of, fetched))
+            seen = max([seen, *(event[1:4] for event in events)])
+            found += [event for event in events if event[1:4] > after]
+        return found[:limit]
+
+    def watch(self, partitions: Sequence[int] | None = None) -> MemoryWatch:
+        with self._lock:
+            if self._tail is None:
+                self._tail = Tail(self._settings, self.partitions, self._wake)
+            tail = self._tail
+        tail.follow(range(self.partitions) if partitions is None else partitions)
+        return MemoryWatch(self._watches, self._lock)
+
+    def _wake(self) -> None:
+        with self._lock:
+            for watch in self._watches:
+                watch.wake()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            producer, tail = self._producer, self._tail
+        if tail is not None:
+            tail.close()
+        if producer is not None:
+            producer.close(timeout=1)
+        self._events.close()
+        self._reader.close()
