@@ -63,7 +63,7 @@ def test_without_maven_the_way_out_is_told(cache: Path, tmp_path: Path, monkeypa
 
 def test_a_maven_that_reaches_nothing_is_tried_three_times(cache: Path, maven: Maven):
     """Then the sentence has Maven's own words, and nothing half-made is left."""
-    started = maven("echo '[ERROR] Could not transfer artifact: Unknown host'; exit 1")
+    started = maven("printf '\\033[0m[ERROR] Could not transfer artifact: Unknown host\\n[ERROR] \\n'; exit 1")
 
     with pytest.raises(
         Unavailable, match=r"in 3 tries \(Could not transfer artifact: Unknown host\): check the network"

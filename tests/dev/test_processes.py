@@ -57,6 +57,22 @@ def test_a_process_runs_until_it_is_killed(processes: Processes):
     assert not psutil.pid_exists(first)  # reaped, not only ended
 
 
+def test_a_process_can_be_paused_and_resumed_again_and_again(processes: Processes):
+    """It stands still when the signal is said to be sent, each time; one that has ended is not waited for."""
+    pid = processes.start("busy", ["sh", "-c", "while :; do :; done"], processes.folder / "log")
+    paused = []
+    for _ in range(20):
+        processes.signal("busy", signal.SIGSTOP)
+        paused.append(psutil.Process(pid).status())
+        processes.signal("busy", signal.SIGCONT)
+    resumed = eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_RUNNING)
+    processes.signal("busy", signal.SIGKILL)
+    processes.signal("busy", signal.SIGSTOP)
+
+    assert paused == [psutil.STATUS_STOPPED] * 20
+    assert resumed
+
+
 def test_what_a_process_says_is_in_its_file(processes: Processes):
     """Both outputs are there, and the exit code tells that it ended."""
     output = processes.folder / "log"

@@ -19,14 +19,22 @@ app = typer.Typer(
 )
 
 AppReference = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app, such as sample_apps.social:app")]
-LogUrl = Annotated[str, typer.Option("--log", metavar="URL", help="The command log: sqlite:PATH or kafka://HOST:PORT/TOPIC")]
+LogUrl = Annotated[
+    str, typer.Option("--log", metavar="URL", help="The command log: sqlite:PATH or kafka://HOST:PORT/TOPIC")
+]
 Url = Annotated[str, typer.Option("--url", help="Where the app's gateway is.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print a line of JSON for each record, with all that is in it.")
+]
+Partition = Annotated[int | None, typer.Option(min=0, help="Only this one; all by default.")]
 
 _GATEWAY = "http://127.0.0.1:8080"
 
 dev = typer.Typer(help="What an app needs around it while it is written.", no_args_is_help=True)
 app.add_typer(dev, name="dev")
+log = typer.Typer(help="The records of a log: see them, follow them, copy them.", no_args_is_help=True)
+app.add_typer(log, name="log")
 
 
 @app.callback()
@@ -149,6 +157,56 @@ def dev_kafka(
     from engram.cli.dev import run_kafka
 
     run_kafka(brokers, json=json)
+
+
+@log.command("show")
+@refuse_nicely
+def log_show(
+    reference: AppReference,
+    log: LogUrl,
+    *,
+    partition: Partition = None,
+    start: Annotated[
+        int, typer.Option("--from", metavar="OFFSET", help="The first record's offset; -20 is the last 20.")
+    ] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="How many records.")] = 20,
+    json: JsonLines = False,
+) -> None:
+    """Show records of a log: their positions, times and writers, and the commands in them."""
+    from engram.cli.log import show_log
+
+    show_log(reference, log, partition=partition, start=start, limit=limit, json=json)
+
+
+@log.command("tail")
+@refuse_nicely
+def log_tail(
+    reference: AppReference,
+    log: LogUrl,
+    *,
+    partition: Partition = None,
+    from_start: Annotated[bool, typer.Option("--from-start", help="First, what is there already.")] = False,
+    json: JsonLines = False,
+) -> None:
+    """Show records of a log as they are appended, until Ctrl-C."""
+    from engram.cli.log import tail_log
+
+    tail_log(reference, log, partition=partition, from_start=from_start, json=json)
+
+
+@log.command("copy")
+@refuse_nicely
+def log_copy(
+    reference: AppReference,
+    source: Annotated[str, typer.Argument(metavar="FROM_URL", help="The log to copy: sqlite:PATH or kafka://...")],
+    target: Annotated[str, typer.Argument(metavar="TO_URL", help="Where to; a log there must be empty.")],
+    *,
+    json: Json = False,
+) -> None:
+    """Copy a whole log, from SQLite to Kafka or back, and compare the two by replaying both."""
+    from engram.cli.copy import copy_and_compare
+
+    copy_and_compare(reference, source, target, json=json)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json as json_module
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -13,6 +15,8 @@ T = TypeVar("T")
 
 REFUSED = 2  # exit code: a person must change something
 UNAVAILABLE = 3  # exit code: try again later
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def refuse_nicely(command: Callable[P, T]) -> Callable[P, T]:
@@ -25,10 +29,23 @@ def refuse_nicely(command: Callable[P, T]) -> Callable[P, T]:
         try:
             return command(*args, **kwargs)
         except EngramError as problem:
+            show_progress("")
             print(f"engram: {problem}", file=sys.stderr)
             raise SystemExit(UNAVAILABLE if isinstance(problem, Unavailable) else REFUSED) from None
 
     return run
+
+
+def leave_on_signals() -> None:
+    """From now on SIGINT and SIGTERM end the command with exit code 0, once what it has open is closed."""
+    for number in _SIGNALS:
+        signal.signal(number, _leave)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not cut the cleaning short
+    sys.exit(0)
 
 
 def say(text: str) -> None:
@@ -37,6 +54,12 @@ def say(text: str) -> None:
 
 def say_json(value: Any) -> None:
     say(json_module.dumps(value, ensure_ascii=False))
+
+
+def show_progress(text: str) -> None:
+    """On a terminal, in place of what it said before; an empty text takes that away."""
+    if sys.stderr.isatty():
+        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

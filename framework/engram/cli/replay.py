@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
-from engram.cli.output import say_json, show_table
+from engram.cli.output import say_json, show_progress, show_table
 from engram.codec.codec import Codec
+from engram.codec.record import Record
 from engram.image.image import Handled, Image
+from engram.log.base import Log
 from engram.log.open import open_log
 from engram.shard.reference import resolve_app
-from engram.shard.replay import replay_until
+from engram.shard.replay import Check, replay_until
 
 
 def replay_log(reference: str, url: str, *, json: bool) -> None:
@@ -21,9 +22,8 @@ def replay_log(reference: str, url: str, *, json: bool) -> None:
     started = time.monotonic()
     rows: list[dict[str, Any]] = []
     for partition in range(log.partitions):
-        image = Image(partition, codec)
         end = log.end(partition)
-        replay_until(image, log, end, effects=_dropped, progress=lambda i=image, e=end: _progress(i, e))  # type: ignore[misc]  # bound now
+        image = replayed(log, codec, partition, end)
         rows.append(
             {
                 "partition": partition,
@@ -36,6 +36,7 @@ def replay_log(reference: str, url: str, *, json: bool) -> None:
         )
     seconds = time.monotonic() - started
     log.close()
+    show_progress("")
     if json:
         say_json({"app": app.name, "seconds": round(seconds, 3), "partitions": rows})
         return
@@ -45,10 +46,22 @@ def replay_log(reference: str, url: str, *, json: bool) -> None:
     show_table(f"{app.name}: {commands:,} commands replayed in {seconds:.1f} s", columns, short)
 
 
+def _unchecked(_image: Image, _record: Record) -> None: ...
+
+
+def replayed(log: Log, codec: Codec, partition: int, end: int, *, check: Check = _unchecked) -> Image:
+    """The image of a partition's records up to `end`, from zero, with progress on a terminal.
+
+    `check` sees each record first. Raises `Corrupt` when one cannot be decoded or is not there.
+    """
+    image = Image(partition, codec)
+
+    def progress() -> None:
+        show_progress(f"replaying: partition {partition}, record {image.offset:,} of {end:,}")
+
+    replay_until(image, log, end, effects=_dropped, progress=progress, check=check)
+    return image
+
+
 def _dropped(_handled: Handled, _image: Image) -> None:
     """A replay to look at sends nothing: what it would send is in the log already."""
-
-
-def _progress(image: Image, end: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\rpartition {image.partition}: record {image.offset:,} of {end:,}   ", end="", file=sys.stderr)

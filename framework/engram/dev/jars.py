@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from engram.errors import Misuse, Unavailable
 KAFKA_VERSION = "4.1.2"
 # Kafka logs through SLF4J and brings no binding: without one it would fail without a word.
 _SLF4J_VERSION = "1.7.36"
-_DEPENDENCY_PLUGIN_VERSION = "2.8"
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies"
 _OVERRIDE = "ENGRAM_KAFKA_JARS"
 _TRIES = 3
 # A first fetch is about 45 MB over what may be a slow line; a Maven that hangs for longer is given up.
@@ -42,15 +43,6 @@ _POM = f"""\
       <version>{_SLF4J_VERSION}</version>
     </dependency>
   </dependencies>
-  <build>
-    <plugins>
-      <plugin>
-        <groupId>org.apache.maven.plugins</groupId>
-        <artifactId>maven-dependency-plugin</artifactId>
-        <version>{_DEPENDENCY_PLUGIN_VERSION}</version>
-      </plugin>
-    </plugins>
-  </build>
 </project>
 """
 
@@ -119,7 +111,7 @@ def _fetch(maven: str, jars: Path) -> None:
 def _run(maven: str, folder: Path) -> str | None:
     """What went wrong, in Maven's own words; None when all jars are there."""
     (folder / "pom.xml").write_text(_POM)
-    command = [maven, "-B", "-q", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"]
+    command = [maven, "-B", "-q", _COPY, f"-DoutputDirectory={folder / 'jars'}"]
     try:
         done = subprocess.run(  # noqa: S603 - Maven, from the PATH
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_TRY_S
@@ -128,5 +120,5 @@ def _run(maven: str, folder: Path) -> str | None:
         return f"it did not end within {_TRY_S:.0f} s"
     if done.returncode == 0:
         return None
-    said = [line.removeprefix("[ERROR] ") for line in done.stdout.splitlines() if line.startswith("[ERROR] ")]
-    return said[0] if said else f"it ended with exit code {done.returncode}"
+    said = re.search(r"\[ERROR\] (.*\S)", done.stdout)
+    return said[1] if said else f"it ended with exit code {done.returncode}"

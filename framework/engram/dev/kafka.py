@@ -113,7 +113,7 @@ class Brokers:
         self._pids[i] = self._processes.start(f"broker-{i}", command, self._file(i, "log"))
 
     def pause(self, i: int) -> None:
-        """SIGSTOP: the broker keeps its connections and answers nothing."""
+        """SIGSTOP: the broker keeps its connections and answers nothing, from when this returns."""
         self._processes.signal(self._named(i), signal.SIGSTOP)
         self._paused.add(i)
 

@@ -57,11 +57,14 @@ class Keeper:
         return self._processes[name].poll()
 
     def signal(self, name: str, number: int) -> None:
-        """After SIGKILL the process is gone when this returns."""
+        """After SIGKILL the process is gone when this returns, after SIGSTOP it stands still."""
         process = self._processes[name]
         process.send_signal(number)
         if number == signal.SIGKILL:
             process.wait()
+        elif number == signal.SIGSTOP and process.returncode is None:
+            # Only looks: an exit is left for `poll` to find.
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def reap(self) -> None:
         for process in self._processes.values():

@@ -42,7 +42,8 @@ class Processes:
         return None if code is None else int(code)
 
     def signal(self, name: str, number: int) -> None:
-        """Sends a signal, unless the process has ended; after SIGKILL it is gone when this returns."""
+        """Sends a signal, unless the process has ended. After SIGKILL it is gone when this returns, after SIGSTOP it
+        stands still."""
         self._ask(do="signal", name=name, number=number)
 
     def end(self) -> None:

@@ -93,8 +93,7 @@ class Router:
                 seconds -= _ASK_AGAIN_S
                 location = self._registry.lookup(position.partition)
                 if not future.done() and location is not None:
-                    again = Await(*record, [(position.index, session, sequence)])
-                    await self._send(location.address, again)
+                    self._post(location.address, [Await(*record, [(position.index, session, sequence)])])
             if future.done():
                 return future.result()
         finally:
@@ -141,7 +140,7 @@ class Router:
         future: asyncio.Future[Answer | Reported | Refusal] = asyncio.get_running_loop().create_future()
         self._asked[request.id] = future, partition, request
         try:
-            await self._send(address, request)
+            self._post(address, [request])
             return await _within(future, seconds)
         except TimeoutError:
             raise Unavailable(f"The shard of partition {partition} did not answer within {seconds:.1f} s.") from None
@@ -193,9 +192,7 @@ class Router:
             if of == partition:
                 commands = [(index, w.session, w.sequence) for index, w in waiting.items()]
                 requests.append(Await(partition, offset, commands))
-        task = asyncio.create_task(self._send_all(location.address, requests))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._post(location.address, requests)
 
     def _drop_unused_links(self) -> None:
         used = {shard.address for shard in self._registry.shards()} | set(self._registry.addresses())
@@ -203,6 +200,12 @@ class Router:
             socket, task = self._links.pop(address)
             task.cancel()
             socket.close()
+
+    def _post(self, address: str, requests: list[Request]) -> None:
+        """Sends without waiting. A link that is dropped meanwhile takes what was not sent with it."""
+        task = asyncio.create_task(self._send_all(address, requests))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     async def _send_all(self, address: str, requests: list[Request]) -> None:
         for request in requests:

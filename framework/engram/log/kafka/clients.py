@@ -8,24 +8,32 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
+from kafka.net.compat import KafkaNetClient
 
+from engram.errors import Misuse
 from engram.log.base import RECORD_BYTES
-from engram.log.kafka.problems import explain, no_broker
+from engram.log.kafka.problems import Tried, explain, explain_start
 from engram.log.kafka.settings import KafkaSettings
 
 T = TypeVar("T")
 
 # A record's header and Kafka's own frame come on top of what the bodies take.
 MESSAGE_BYTES = RECORD_BYTES + 1024 * 1024
-_START_MS = 10_000
+# The client tries again until its time is up, also what can never work: so it is asked soon, and then once more.
+_START_MS = (1_000, 9_000)
+# How long a transaction's beginning may take before it is tried with a new producer.
+_TRANSACTION_MS = 10_000
 _PRODUCER_ONLY = ("delivery_timeout_ms", "compression_type", "linger_ms")
 _CONSUMER_ONLY = ("fetch_max_wait_ms",)
 
-# kafka-python tells the log of every lost connection, and at its most talkative of passwords too.
+# kafka-python tells the log of every lost connection.
 _words = logging.getLogger("kafka")
 _words.setLevel(logging.WARNING)
 _words.propagate = False
 _words.addHandler(logging.NullHandler())
+# These tell passwords when somebody wants to know it all.
+for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
+    logging.getLogger(_name).addFilter(lambda record: record.levelno > logging.DEBUG)
 
 
 def admin(settings: KafkaSettings) -> KafkaAdminClient:
@@ -40,7 +48,7 @@ def producer(settings: KafkaSettings, transactional_id: str | None = None) -> Ka
         "transactional_id": transactional_id,
         "max_request_size": MESSAGE_BYTES,
         "batch_size": 1024 * 1024,
-        "max_block_ms": settings.client["delivery_timeout_ms"],
+        "max_block_ms": settings.client["delivery_timeout_ms"] if transactional_id is None else _TRANSACTION_MS,
         "reconnect_backoff_max_ms": 1000,
         "allow_auto_create_topics": False,
         "metrics_enabled": False,
@@ -66,31 +74,52 @@ def consumer(settings: KafkaSettings) -> KafkaConsumer:
 
 def _start(client: Callable[..., T], settings: KafkaSettings, foreign: tuple[str, ...], more: dict[str, Any]) -> T:
     options = {name: value for name, value in settings.client.items() if name not in foreign}
-    with _reasons() as reasons:
-        try:
-            return client(bootstrap_servers=list(settings.servers), bootstrap_timeout_ms=_START_MS, **more, **options)
-        except errors.KafkaTimeoutError as problem:
-            # The client tries until its time is up, and keeps to itself why that was.
-            problems = [explain(reason, settings, "open") for reason in reasons]
-            told = next((p for p in problems if p.__class__.__name__ == "Misuse"), None)
-            raise (told or no_broker(settings)) from problem
-        except (errors.KafkaError, OSError, ValueError, AssertionError) as problem:
-            raise explain(problem, settings, "open") from problem
+    for time_ms in _START_MS:
+        with _listening() as tried:
+            try:
+                return _made(
+                    client, bootstrap_servers=list(settings.servers), bootstrap_timeout_ms=time_ms, **more, **options
+                )
+            except errors.KafkaTimeoutError as problem:
+                # The client keeps to itself why it did not come to anything.
+                told, cause = explain_start(tried, settings), problem
+                if isinstance(told, Misuse):
+                    break
+            except (errors.KafkaError, OSError, ValueError, RuntimeError, AssertionError) as problem:
+                raise explain(problem, settings, "open") from problem
+    raise told from cause
+
+
+def _made(client: Callable[..., T], **options: Any) -> T:
+    """A client; one that does not start leaves neither its thread nor its sockets behind."""
+    inner: list[KafkaNetClient] = []
+
+    def net(*arguments: Any, **more: Any) -> KafkaNetClient:
+        inner.append(KafkaNetClient(*arguments, **more))
+        return inner[-1]
+
+    try:
+        return client(kafka_client=net, **options)
+    except BaseException:
+        for each in inner:
+            each.close()
+        raise
 
 
 @contextmanager
-def _reasons() -> Iterator[list[BaseException]]:
-    """The errors that the client tells its log of."""
-    heard: list[BaseException] = []
+def _listening() -> Iterator[Tried]:
+    """What the client tells its log."""
+    tried = Tried()
 
     class Listen(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            arguments = record.args if isinstance(record.args, tuple) else ()
-            heard.extend(argument for argument in arguments if isinstance(argument, BaseException))
+            said = record.args if isinstance(record.args, tuple) else ()
+            tried.problems.extend(each for each in said if isinstance(each, BaseException))
+            tried.answered |= any(getattr(each, "broker_version", None) is not None for each in said)
 
     handler = Listen()
     _words.addHandler(handler)
     try:
-        yield heard
+        yield tried
     finally:
         _words.removeHandler(handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import dataclass, field
 
 from kafka import errors
 
@@ -10,54 +11,104 @@ from engram.errors import Corrupt, EngramError, Fenced, Misuse, Unavailable
 from engram.log.kafka.settings import KafkaSettings
 
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
+_LOGIN = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError, errors.IllegalSaslStateError)
+_TOO_LARGE = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
+
+
+@dataclass
+class Tried:
+    """What a client met while it tried to start, and whether a broker ever told it its version."""
+
+    problems: list[BaseException] = field(default_factory=list)
+    answered: bool = False
+
+
+def explain_start(tried: Tried, settings: KafkaSettings) -> EngramError:
+    """What to raise for a client that could not start in time."""
+    for problem in tried.problems:
+        told = explain(problem, settings, "open")
+        if isinstance(told, Misuse):
+            return told
+    lost = [problem for problem in tried.problems if isinstance(problem, errors.KafkaConnectionError)]
+    hung_up = bool(lost) and all("disconnected" in str(problem) for problem in lost)
+    # A broker hangs up on who may not come in, often before the client has read why.
+    return _turned_away(settings) if hung_up and tried.answered else _no_broker(settings, hung_up=hung_up)
 
 
 def explain(problem: BaseException, settings: KafkaSettings, doing: str) -> EngramError:  # noqa: PLR0911 - a table
     """What to raise for an error of Kafka's client that happened while `doing`."""
     servers = ", ".join(settings.servers)
-    certificate = _cause(problem, ssl.SSLError)
-    if certificate is not None:
-        return Misuse(
-            f"The connection to Kafka at {servers} is not trusted: {_certificate(certificate)}. Check ssl_cafile, and "
-            "that the host in the URL is the one in the broker's certificate."
-        )
-    if _cause(problem, errors.SaslAuthenticationFailedError) is not None:
-        return Misuse(
-            f"Kafka at {servers} does not know this user or password: check sasl_mechanism, sasl_plain_username and "
-            "sasl_plain_password in the file that ?config= names."
-        )
-    if isinstance(problem, errors.UnsupportedSaslMechanismError):
-        return Misuse(
-            f"Kafka at {servers} does not offer {settings.client.get('sasl_mechanism')}: check sasl_mechanism."
-        )
+    insecure = _cause(problem, ssl.SSLError)
+    if insecure is not None:
+        return _not_secure(insecure, settings)
+    if _cause(problem, _LOGIN) is not None:
+        return _turned_away(settings)
     if isinstance(problem, errors.AuthorizationError):
         return Misuse(f"Kafka at {servers} does not allow this user to {doing} {settings.topic}: {_words(problem)}.")
+    if isinstance(problem, errors.KafkaConfigurationError) or not isinstance(problem, (errors.KafkaError, OSError)):
+        said = str(problem).removeprefix(f"{type(problem).__name__}: ").rstrip(".!")
+        return Misuse(f"The options for Kafka at {servers} cannot be used: {said}.")
     if isinstance(problem, _FENCED):
         return Fenced(f"A newer owner lets out the events of {settings.topic}.")
     if isinstance(problem, (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)):
         return Corrupt(f"The topic {settings.topic} is not in Kafka at {servers} any more: was it deleted?")
-    if isinstance(problem, (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)):
+    if isinstance(problem, _TOO_LARGE):
         return Misuse(f"The record is larger than {settings.topic} allows (max.message.bytes): nothing was appended.")
     return Unavailable(f"Kafka at {servers} could not {doing} {settings.topic}: {_words(problem)}.")
 
 
-def no_broker(settings: KafkaSettings) -> Unavailable:
+def _no_broker(settings: KafkaSettings, *, hung_up: bool) -> Unavailable:
     servers = ", ".join(settings.servers)
+    if hung_up:
+        return Unavailable(
+            f"What listens at {servers} hangs up: is it a Kafka broker, is it ready, and does it want another "
+            f"security_protocol than {_protocol(settings)}?"
+        )
     return Unavailable(
         f"No Kafka broker answers at {servers}: is it running, and is that its address? "
         "(`engram dev kafka` starts one for development.)"
     )
 
 
-def _cause(problem: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+def _turned_away(settings: KafkaSettings) -> Misuse:
+    client, servers, protocol = settings.client, ", ".join(settings.servers), _protocol(settings)
+    if not protocol.startswith("SASL"):
+        return Misuse(
+            f"Kafka at {servers} turns this client away: it wants another security_protocol than {protocol}, and who "
+            "this is."
+        )
+    return Misuse(
+        f"Kafka at {servers} turns {client.get('sasl_plain_username', 'this client')} away: check the password, "
+        f"sasl_mechanism ({client.get('sasl_mechanism')}) and security_protocol ({protocol}) in the file that ?config= "
+        "names."
+    )
+
+
+def _not_secure(problem: BaseException, settings: KafkaSettings) -> Misuse:
+    servers = ", ".join(settings.servers)
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return Misuse(
+            f"The connection to Kafka at {servers} is not trusted: {problem.verify_message.rstrip('.')}. Check "
+            "ssl_cafile, and that the host in the URL is the one in the broker's certificate."
+        )
+    why = str(getattr(problem, "reason", "") or problem).replace("_", " ").lower()
+    return Misuse(
+        f"Kafka at {servers} and this client find no common TLS: {why}. Check security_protocol "
+        f"({_protocol(settings)}), and what ssl_cafile, ssl_certfile and ssl_keyfile hold."
+    )
+
+
+def _protocol(settings: KafkaSettings) -> str:
+    return str(settings.client.get("security_protocol", "PLAINTEXT"))
+
+
+def _cause(
+    problem: BaseException | None, kind: type[BaseException] | tuple[type[BaseException], ...]
+) -> BaseException | None:
     while problem is not None and not isinstance(problem, kind):
         inner = next((arg for arg in problem.args if isinstance(arg, BaseException)), None)
         problem = problem.__cause__ or inner or problem.__context__
     return problem
-
-
-def _certificate(problem: BaseException) -> str:
-    return str(getattr(problem, "verify_message", "") or problem)
 
 
 def _words(problem: BaseException) -> str:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka import TopicPartition, errors
 
@@ -20,8 +20,14 @@ from engram.log.kafka.problems import explain
 from engram.log.kafka.settings import KafkaSettings
 from engram.log.memory import bounded
 
+T = TypeVar("T")
+
 _ANSWER_S = 30.0
+# After this long without an answer, a new consumer asks: kafka-python's can stay with a leader that leads no more, and
+# never look for the new one.
+_STUCK_S = 3.0
 _POLL_MS = 200
+_NOT_THERE = (errors.OffsetOutOfRangeError, errors.LogTruncationError, errors.NoOffsetForPartitionError)
 # What a follower keeps of a partition for a reader that is still elsewhere; older records are read from Kafka again.
 _KEPT_BYTES = 2 * READ_BYTES
 _PAUSE_S = 0.5
@@ -51,13 +57,11 @@ class Reader:
             try:
                 if offset >= self._ends.get(place, 0) and offset >= self._ask_end(place):
                     return [], offset
-                return self._fetch(place, offset, limit)
-            except (
-                errors.OffsetOutOfRangeError,
-                errors.LogTruncationError,
-                errors.NoOffsetForPartitionError,
-            ) as problem:
-                raise self._out_of_range(place, offset) from problem
+                try:
+                    return self._until_answered(lambda: self._fetch(place, offset, limit))
+                except _NOT_THERE as problem:
+                    self._at = None
+                    raise self._out_of_range(place, offset) from problem
             except errors.KafkaError as problem:
                 raise explain(problem, self._settings, "read") from problem
 
@@ -98,9 +102,26 @@ class Reader:
             self._consumer.close(timeout_ms=1000)
 
     def _ask_end(self, place: TopicPartition) -> int:
-        end: int = self._consumer.end_offsets([place], timeout_ms=int(_ANSWER_S * 1000))[place]
+        timeout_ms = int(_STUCK_S * 1000)
+        end: int = self._until_answered(lambda: self._consumer.end_offsets([place], timeout_ms=timeout_ms)[place])
         self._ends[place] = end
         return end
+
+    def _until_answered(self, ask: Callable[[], T]) -> T:
+        deadline = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                return ask()
+            except errors.KafkaTimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+                self._renew()
+
+    def _renew(self) -> None:
+        old = self._consumer
+        self._consumer = clients.consumer(self._settings)
+        self._at = None
+        threading.Thread(target=old.close, kwargs={"timeout_ms": 1000}, daemon=True).start()
 
     def _fetch(self, place: TopicPartition, offset: int, limit: int) -> tuple[list[Any], int]:
         if self._at != place:
@@ -108,12 +129,12 @@ class Reader:
         if self._at != place or self._next != offset:
             self._ahead.clear()
             self._consumer.seek(place, offset)
-            self._at = place
-        deadline = time.monotonic() + _ANSWER_S
-        after = offset
+            self._at, self._next = place, offset
+        deadline = time.monotonic() + _STUCK_S
+        after = self._consumer.position(place) if self._ahead else offset
         while not self._ahead and after == offset:
             if time.monotonic() > deadline:
-                raise Unavailable(f"Kafka did not give record {offset} of {place.topic}-{place.partition} in time.")
+                raise errors.KafkaTimeoutError(f"record {offset} of {place.topic}-{place.partition} did not come")
             self._ahead.extend(self._consumer.poll(timeout_ms=_POLL_MS, max_records=limit).get(place, ()))
             after = self._consumer.position(place)
         found: list[Any] = []
@@ -125,7 +146,9 @@ class Reader:
         return found, self._next
 
     def _out_of_range(self, place: TopicPartition, offset: int) -> Corrupt:
-        first, end = (of([place])[place] for of in (self._consumer.beginning_offsets, self._consumer.end_offsets))
+        timeout_ms = int(_ANSWER_S * 1000)
+        first = self._consumer.beginning_offsets([place], timeout_ms=timeout_ms)[place]
+        end = self._consumer.end_offsets([place], timeout_ms=timeout_ms)[place]
         return out_of_range(place.topic, place.partition, offset, first, end)
 
 
@@ -176,6 +199,9 @@ class Tail:
         self._wanted: set[int] = set()
         self._followed = threading.Condition(self._lock)
         self._closing = False
+        self._cut = False  # Kafka has said that it does not have what comes next
+        self._heard = time.monotonic()
+        self._missing = 0  # how often the topic was not there
         self._thread = threading.Thread(target=self._run, name="engram-follow", daemon=True)
         self._thread.start()
 
@@ -206,32 +232,42 @@ class Tail:
         self._consumer.close(timeout_ms=1000)
 
     def _run(self) -> None:
-        heard = time.monotonic()
-        missing = 0
         while not self._closing:
             try:
-                if self._wanted - self._windows.keys():
-                    self._widen()
-                fetched = self._consumer.poll(timeout_ms=_POLL_MS) if self._windows else {}
-                if self._consumer.assignment():
-                    self._keep(fetched)
-                else:
-                    time.sleep(_POLL_MS / 1000)
-                if fetched:
-                    heard, missing = time.monotonic(), 0
-                elif time.monotonic() - heard > _SILENCE_S:
-                    heard = time.monotonic()
-                    missing = 0 if self._settings.topic in self._consumer.topics() else missing + 1
-                    if missing > 1:
-                        self._give_up(
-                            self._windows, explain(errors.UnknownTopicOrPartitionError(), self._settings, "read")
-                        )
-            except (errors.OffsetOutOfRangeError, errors.LogTruncationError, errors.NoOffsetForPartitionError):
-                self._find_lost()
+                self._turn()
             except EngramError as problem:
                 self._give_up(self._windows, problem)
+            except _NOT_THERE:
+                self._cut = True
             except errors.KafkaError:
+                self._go_back()
                 time.sleep(_PAUSE_S)  # the client tries again by itself; so do we
+
+    def _turn(self) -> None:
+        if self._cut:
+            self._find_lost()
+        if self._wanted - self._windows.keys():
+            self._widen()
+        fetched = self._consumer.poll(timeout_ms=_POLL_MS) if self._windows else {}
+        if self._consumer.assignment():
+            self._keep(fetched)
+        else:
+            time.sleep(_POLL_MS / 1000)
+        if fetched:
+            self._heard, self._missing = time.monotonic(), 0
+        elif time.monotonic() - self._heard > _SILENCE_S:
+            self._look_for_topic()
+
+    def _look_for_topic(self) -> None:
+        self._heard = time.monotonic()
+        self._missing = 0 if self._settings.topic in self._consumer.topics() else self._missing + 1
+        if self._missing > 1:
+            raise explain(errors.UnknownTopicOrPartitionError(), self._settings, "read")
+
+    def _go_back(self) -> None:
+        """What was fetched, and then lost by an error, is fetched again."""
+        for place in self._consumer.assignment():
+            self._consumer.seek(place, self._windows[place.partition].next)
 
     def _widen(self) -> None:
         new = {p: TopicPartition(self._settings.topic, p) for p in self._wanted - self._windows.keys()}
@@ -257,7 +293,11 @@ class Tail:
     def _find_lost(self) -> None:
         """Kafka does not have what comes next in some partition: which, and what it has instead."""
         places = list(self._consumer.assignment())
-        firsts, ends = self._consumer.beginning_offsets(places), self._consumer.end_offsets(places)
+        timeout_ms = int(_ANSWER_S * 1000)
+        firsts = self._consumer.beginning_offsets(places, timeout_ms=timeout_ms)
+        ends = self._consumer.end_offsets(places, timeout_ms=timeout_ms)
+        self._cut = False
+        self._go_back()
         for place in places:
             window = self._windows[place.partition]
             if not firsts[place] <= window.next <= ends[place]:

@@ -19,8 +19,12 @@ from engram.log.kafka.settings import KafkaSettings
 
 FORMAT = 1
 _MAX_PARTITIONS = 1 << 15
+_TOPICS = 3
 _READY_S = 30.0
-_ABOUT_S = 10.0
+_READY_MS = int(_READY_S * 1000)
+# Who makes a log writes last, and within moments, what it is; after a crash in between nobody does.
+_ABOUT_S = 3.0
+_LOOK_S = 0.1
 
 # Nothing is ever removed by Kafka itself: neither by age nor by size nor because a key came again.
 _NEEDED = {
@@ -34,11 +38,17 @@ _NEEDED = {
 class About(BaseModel):
     """The one record of a log's third topic."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # Others may stand there in a later format, which is then told.
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
     app: str
     partitions: int
     format: int = FORMAT
+
+
+class _Topic(NamedTuple):
+    partitions: int
+    replicas: int  # of the partition that has the fewest
 
 
 def open_topics(settings: KafkaSettings, app: str, *, partitions: int | None, create: bool) -> int:
@@ -55,34 +65,55 @@ def open_topics(settings: KafkaSettings, app: str, *, partitions: int | None, cr
 
 
 def _open(admin: KafkaAdminClient, settings: KafkaSettings, app: str, partitions: int | None, *, create: bool) -> int:
-    names = (settings.topic, settings.events_topic, settings.about_topic)
-    there = _partitions(admin, names)
-    if len(there) < len(names):
+    about = _find_about(admin, settings, wait_s=0 if create else _ABOUT_S)
+    if about is None:
         if not create:
             raise NoLog(f"There is no log at {settings}: check the name, or let `engram run` make it.")
-        wanted = partitions if partitions is not None else there.get(settings.topic)
-        if wanted is None or not 1 <= wanted <= _MAX_PARTITIONS:
-            raise Misuse(f"A new log needs a number of partitions from 1 to {_MAX_PARTITIONS}, not {wanted}.")
-        _check_count(settings, there.get(settings.topic, wanted), wanted)
-        _make(admin, settings, {n: 1 if n == settings.about_topic else wanted for n in names if n not in there})
-        there = _wait_for(admin, names)
-        _write_about(settings, About(app=app, partitions=wanted))
-    about = _read_about(settings)
+        about = _make(admin, settings, app, partitions)
     if about.format != FORMAT:
         raise Misuse(f"The log {settings} has format {about.format}; this Engram reads format {FORMAT}.")
     if about.app != app:
         raise Misuse(f"The log {settings} belongs to app {about.app!r}, not to {app!r}: choose another log.")
-    for name in names[:2]:
-        if there[name] != about.partitions:
+    there = _topics(admin, settings)
+    for name in (settings.topic, settings.events_topic):
+        if there[name].partitions != about.partitions:
             raise Misuse(
-                f"The topic {name} has {there[name]} partitions, but the log was made with {about.partitions}: keys "
-                "would be looked for where they are not. Restore the topic, or use a copy of the log."
+                f"The topic {name} has {there[name].partitions} partitions, but the log was made with "
+                f"{about.partitions}: keys would be looked for where they are not. Restore the topic, or copy the log "
+                "to a new one (`engram log copy`)."
             )
     if partitions is not None:
         _check_count(settings, about.partitions, partitions)
-    for name in names[:2]:
-        _check_settings(admin, settings, name)
+    for name, topic in there.items():
+        _check_settings(admin, settings, name, topic)
     return about.partitions
+
+
+def _make(admin: KafkaAdminClient, settings: KafkaSettings, app: str, partitions: int | None) -> About:
+    """Makes what is not there; what is there must be empty, and as it must be. Several processes may do so at once:
+    the first one's number of partitions counts, and the first one's app."""
+    there = _topics(admin, settings)
+    used = _used(settings, there)
+    if used:
+        # The last look: another process may have made the log, and used it, since the first.
+        about = _find_about(admin, settings, wait_s=_ABOUT_S)
+        if about is not None:
+            return about
+        raise Misuse(f"The topic {used} holds records that are not of an Engram log: choose another topic.")
+    for name, topic in there.items():
+        _check_settings(admin, settings, name, topic)
+    wanted = partitions if partitions is not None or settings.topic not in there else there[settings.topic].partitions
+    if wanted is None or not 1 <= wanted <= _MAX_PARTITIONS:
+        raise Misuse(f"A new log needs a number of partitions from 1 to {_MAX_PARTITIONS}, not {wanted}.")
+    _create(admin, settings, {settings.topic: wanted})
+    held = _topics(admin, settings)[settings.topic].partitions
+    _check_count(settings, held, wanted)
+    _create(admin, settings, {settings.events_topic: held, settings.about_topic: 1})
+    _write_about(settings, About(app=app, partitions=held))
+    written = _read_about(settings, wait_s=_READY_S)
+    if written is None:
+        raise Unavailable(f"The topic {settings.about_topic} does not say yet which app the log is for: try again.")
+    return written
 
 
 def _check_count(settings: KafkaSettings, held: int, wanted: int) -> None:
@@ -93,56 +124,85 @@ def _check_count(settings: KafkaSettings, held: int, wanted: int) -> None:
         )
 
 
-def _partitions(admin: KafkaAdminClient, names: tuple[str, ...]) -> dict[str, int]:
-    """The topics that are there and have a leader for each partition, with their numbers of partitions."""
+def _topics(admin: KafkaAdminClient, settings: KafkaSettings) -> dict[str, _Topic]:
+    """Those of the log's topics that are there."""
+    names = [settings.topic, settings.events_topic, settings.about_topic]
     return {
-        topic["name"]: len(topic["partitions"])
-        for topic in admin.describe_topics(list(names))
+        topic["name"]: _Topic(len(topic["partitions"]), min(len(p["replica_nodes"]) for p in topic["partitions"]))
+        for topic in admin.describe_topics(names)
         if topic["error_code"] == 0 and topic["partitions"]
     }
 
 
-def _wait_for(admin: KafkaAdminClient, names: tuple[str, ...]) -> dict[str, int]:
-    deadline = time.monotonic() + _READY_S
-    while True:
-        left = deadline - time.monotonic()
-        admin.wait_for_topics(list(names), timeout_ms=max(1, int(left * 1000)))
-        there = _partitions(admin, names)
-        if len(there) == len(names):
-            return there
-        if left <= 0:
-            raise Unavailable(f"Kafka did not make the topics {', '.join(names)} within {_READY_S:.0f} s.")
+def _used(settings: KafkaSettings, there: Mapping[str, _Topic]) -> str | None:
+    """A topic in which there are records, or have been."""
+    consumer = clients.consumer(settings)
+    try:
+        for name, topic in there.items():
+            places = [TopicPartition(name, partition) for partition in range(topic.partitions)]
+            if any(consumer.end_offsets(places, timeout_ms=_READY_MS).values()):
+                return name
+    finally:
+        consumer.close()
+    return None
 
 
-def _make(admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[str, int]) -> None:
+def _create(admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[str, int]) -> None:
+    """Returns when these topics are there, with these numbers of partitions if they were not yet."""
     brokers = len(admin.describe_cluster()["brokers"])
     replication = settings.replication or min(3, brokers)
     insync = settings.min_insync or max(1, replication - 1)
-    configs = {**_NEEDED, "min.insync.replicas": str(insync), "max.message.bytes": str(clients.MESSAGE_BYTES)}
-    try:
-        for name, partitions in topics.items():
-            topic = {"num_partitions": partitions, "replication_factor": replication, "configs": configs}
-            with suppress(errors.TopicAlreadyExistsError):  # another process was faster; it is checked like any other
-                admin.create_topics({name: topic})
-    except errors.InvalidReplicationFactorError as problem:
+    if insync > replication:
         raise Misuse(
-            f"Kafka at {', '.join(settings.servers)} has {brokers} brokers, too few for replication={replication}."
-        ) from problem
+            f"min_insync={insync} can never be met with replication={replication}: choose a smaller min_insync, or "
+            "more brokers."
+        )
+    configs = {**_NEEDED, "min.insync.replicas": str(insync), "max.message.bytes": str(clients.MESSAGE_BYTES)}
+    for name, partitions in topics.items():
+        try:
+            with suppress(errors.TopicAlreadyExistsError):  # another process was faster; it is checked like any other
+                admin.create_topics(
+                    {name: {"num_partitions": partitions, "replication_factor": replication, "configs": configs}}
+                )
+        except errors.InvalidReplicationFactorError as problem:
+            raise Misuse(
+                f"replication={replication} needs {replication} brokers, and Kafka at {', '.join(settings.servers)} has "
+                f"{brokers}: start more, or choose a smaller replication."
+            ) from problem
+        except errors.InvalidTopicError as problem:
+            raise Misuse(f"Kafka does not take {name} as the name of a topic: {problem}.") from problem
+    _wait_for(admin, settings, list(topics))
 
 
-def _check_settings(admin: KafkaAdminClient, settings: KafkaSettings, topic: str) -> None:
-    held = _settings_of(admin, topic)
-    wrong = {name: value for name, value in _NEEDED.items() if held.get(name) != value}
+def _wait_for(admin: KafkaAdminClient, settings: KafkaSettings, names: list[str]) -> None:
+    deadline = time.monotonic() + _READY_S
+    while True:
+        left = deadline - time.monotonic()
+        admin.wait_for_topics(names, timeout_ms=max(1, int(left * 1000)))
+        if _topics(admin, settings).keys() >= set(names):
+            return
+        if left <= 0:
+            raise Unavailable(f"Kafka did not make the topics {', '.join(names)} within {_READY_S:.0f} s: try again.")
+
+
+def _check_settings(admin: KafkaAdminClient, settings: KafkaSettings, name: str, topic: _Topic) -> None:
+    if settings.replication is not None and topic.replicas != settings.replication:
+        raise Misuse(
+            f"The topic {name} has {topic.replicas} replicas of each partition, not {settings.replication}: leave "
+            "replication out of the URL, or have them changed (kafka-reassign-partitions.sh)."
+        )
+    held = _settings_of(admin, name)
+    wrong = {setting: value for setting, value in _NEEDED.items() if held.get(setting) != value}
     if int(held["max.message.bytes"]) < clients.MESSAGE_BYTES:
         wrong["max.message.bytes"] = str(clients.MESSAGE_BYTES)
     if settings.min_insync is not None and int(held["min.insync.replicas"]) != settings.min_insync:
         wrong["min.insync.replicas"] = str(settings.min_insync)
     if wrong:
-        found = ", ".join(f"{name}={held.get(name)}" for name in wrong)
-        mend = ",".join(f"{name}={value}" for name, value in wrong.items())
+        found = ", ".join(f"{setting}={held.get(setting)}" for setting in wrong)
+        mend = ",".join(f"{setting}={value}" for setting, value in wrong.items())
         raise Misuse(
-            f"The topic {topic} has {found}, with which records can be lost. Set {mend} (kafka-configs.sh --alter "
-            f"--entity-type topics --entity-name {topic} --add-config {mend}), and start again."
+            f"The topic {name} has {found}, with which records can be lost. Set {mend} (kafka-configs.sh --alter "
+            f"--entity-type topics --entity-name {name} --add-config {mend}), and start again."
         )
 
 
@@ -162,18 +222,29 @@ def _write_about(settings: KafkaSettings, about: About) -> None:
         producer.close(timeout=1)
 
 
-def _read_about(settings: KafkaSettings) -> About:
+def _find_about(admin: KafkaAdminClient, settings: KafkaSettings, *, wait_s: float) -> About | None:
+    """What the log says of itself, if all of its topics are there."""
+    return _read_about(settings, wait_s=wait_s) if len(_topics(admin, settings)) == _TOPICS else None
+
+
+def _read_about(settings: KafkaSettings, *, wait_s: float) -> About | None:
+    """Waits for it, if it is not there: who makes a log writes it last."""
     partition = TopicPartition(settings.about_topic, 0)
     consumer = clients.consumer(settings)
     try:
         consumer.assign([partition])
         consumer.seek(partition, 0)
-        deadline = time.monotonic() + _ABOUT_S
+        deadline = time.monotonic() + wait_s
+        while not consumer.end_offsets([partition], timeout_ms=_READY_MS)[partition]:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_LOOK_S)
+        deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline:
             for record in consumer.poll(timeout_ms=200).get(partition, []):
-                return About.model_validate_json(record.value)
+                return About.model_validate_json(record.value or b"")
     except ValidationError as problem:
         raise Misuse(f"The topic {settings.about_topic} is not of an Engram log: choose another topic.") from problem
     finally:
         consumer.close()
-    raise Unavailable(f"The topic {settings.about_topic} does not say yet which app the log is for: try again.")
+    raise Unavailable(f"Kafka did not give the record of {settings.about_topic} within {_READY_S:.0f} s: try again.")

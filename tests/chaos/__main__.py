@@ -1,0 +1,86 @@
+"""`make chaos`: the long storm, then a shorter one over SASL_SSL. Ends with exit code 0 if nothing was lost."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+
+from engram.dev.kafka import Brokers, Security
+from rich.console import Console
+from rich.table import Table
+
+from tests.chaos.storm import TOPIC, Fault, LoadHadStopped, Storm, compare, kill_leader, kill_shard, pause_leader, running
+from tests.dev.certificates import make_certificates
+
+WRITERS = 128
+LEAST_RATE = 20.0
+_SECURE_RATE = 100.0
+_LONG: list[Fault] = [
+    kill_leader, kill_shard, kill_leader, pause_leader(20), kill_shard, kill_leader, kill_leader, kill_shard,
+    pause_leader(20), kill_leader,
+]
+_SHORT: list[Fault] = [kill_leader, kill_shard, pause_leader(20)]
+_USER, _PASSWORD = "engram", "storm-secret"
+
+_console = Console()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Faults under load on three real Kafka brokers.")
+    parser.add_argument("--only", choices=["plain", "secure"], help="one of the two storms")
+    parser.add_argument("--short", action="store_true", help="three faults instead of ten")
+    arguments = parser.parse_args()
+    faults = _SHORT if arguments.short else _LONG
+    try:
+        if arguments.only != "secure":
+            _plain(faults)
+        if arguments.only != "plain":
+            _secure()
+    except LoadHadStopped as problem:
+        raise SystemExit(f"This run does not count: {problem}") from None
+
+
+def _plain(faults: list[Fault]) -> None:
+    _console.rule("Three brokers, replication 3, min.insync.replicas 2")
+    with Brokers(3) as brokers, tempfile.TemporaryDirectory(prefix="engram-chaos-") as folder:
+        log = brokers.url(TOPIC) + "?replication=3&min_insync=2"
+        _storm(brokers, log, Path(folder), faults, LEAST_RATE)
+
+
+def _secure() -> None:
+    _console.rule("The same over SASL_SSL, with SCRAM-SHA-256")
+    with tempfile.TemporaryDirectory(prefix="engram-chaos-") as folder:
+        certificates = make_certificates(Path(folder))
+        security = Security(
+            protocol="SASL_SSL",
+            mechanism="SCRAM-SHA-256",
+            users={_USER: _PASSWORD},
+            keystore_pem=certificates.keystore,
+        )
+        options = Path(folder, "client.properties")
+        options.write_text(
+            f"security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\nsasl.plain.username={_USER}\n"
+            f"sasl.plain.password={_PASSWORD}\nssl.cafile={certificates.authority}\n"
+        )
+        with Brokers(3, security=security) as brokers:
+            log = f"{brokers.url(TOPIC)}?replication=3&min_insync=2&config={options}"
+            _storm(brokers, log, Path(folder), _SHORT, _SECURE_RATE)
+
+
+def _storm(brokers: Brokers, log: str, folder: Path, faults: list[Fault], least_rate: float) -> None:
+    with running(log, folder, "--snapshot-every", "2000") as url:
+        storm = Storm(brokers, log, url, writers=WRITERS, least_rate=least_rate)
+        asyncio.run(storm.run(faults, lambda text: _console.print(f"  {text}")))
+        _console.print("  comparing clients, state, log, replay and events ...")
+        figures = asyncio.run(compare(storm))
+    table = Table(title="Nothing lost, doubled or out of order", title_justify="left", show_header=False)
+    rates = [rate for _, rate, _ in storm.told.faults]
+    for name, value in {**figures, "least_commands_per_s_before_a_fault": round(min(rates))}.items():
+        table.add_row(name.replace("_", " "), f"{value:,}" if not isinstance(value, bool) else str(value).lower())
+    _console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""A storm: load on an app on Spark over three Kafka brokers, which lose their leaders, stall, and shards that die.
+
+Afterwards everything is compared: what clients were told, the live state, the log as an independent reader finds it, a
+replay from zero in another process, and the events as another system reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engram import Client
+from engram.codec.record import CommandsHeader
+from engram.dev.kafka import Brokers
+from engram.log.kafka import clients
+from engram.log.kafka.settings import parse_kafka_url
+from engram.log.partitioner import partition_of
+from kafka import TopicPartition
+
+from tests.chaos.ledger import TALLIES, Add, Counted, Entries, app
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 8
+SHARDS = 2
+TOPIC = "storm"
+_START_S = 120.0
+_SETTLE_S = 120.0
+# How long the load is looked at before a fault.
+_WINDOW_S = 3.0
+
+
+class LoadHadStopped(AssertionError):
+    """The load was not what it should be when a fault came: the run shows nothing."""
+
+
+@dataclass
+class Told:
+    """What clients know: the numbers of each key that were acknowledged, and when."""
+
+    numbers: dict[str, list[int]]
+    moments: list[float] = field(default_factory=list)
+    faults: list[tuple[str, float, float]] = field(default_factory=list)  # what, rate before it, seconds until load after it
+
+    @property
+    def acknowledged(self) -> int:
+        return len(self.moments)
+
+    def rate(self, seconds: float) -> float:
+        since = time.monotonic() - seconds
+        recent = 0
+        for moment in reversed(self.moments):
+            if moment < since:
+                break
+            recent += 1
+        return recent / seconds
+
+
+@contextmanager
+def running(log: str, folder: Path, *options: str) -> Iterator[str]:
+    """`engram run` on Spark; yields the address of its gateway."""
+    command = [sys.executable, "-m", "engram.cli.main", "run", "tests.chaos.ledger:app", "--log", log, "--port", "0"]
+    command += ["--json", "--shards", str(SHARDS), "--partitions", str(PARTITIONS), "--snapshots", str(folder / "snapshots")]
+    process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            told = json.loads(line)
+            if told["event"] == "ready":
+                yield told["url"]
+                return
+        raise AssertionError("the app did not start")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=_START_S)
+
+
+Fault = Callable[["Storm"], Awaitable[str]]
+
+
+class Storm:
+    """One run: writers, and the faults that are given, one after the other under load."""
+
+    def __init__(self, brokers: Brokers, log: str, url: str, *, writers: int, least_rate: float) -> None:
+        self.brokers = brokers
+        self.log = log
+        self.url = url
+        self.told = Told({f"key{n}": [] for n in range(writers)})
+        self._least_rate = least_rate
+        self._stop = asyncio.Event()
+
+    async def run(self, faults: list[Fault], say: Callable[[str], None]) -> None:
+        async with Client(self.url, app, timeout=20, patience=120) as client:
+            self.client = client
+            writing = [asyncio.create_task(self._write(key, numbers)) for key, numbers in self.told.numbers.items()]
+            for fault in faults:
+                rate = await self._under_load(writing)
+                before = self.told.acknowledged
+                started = time.monotonic()
+                what = await fault(self)
+                await self._load_goes_on(before, writing)
+                back = time.monotonic() - started
+                self.told.faults.append((what, rate, back))
+                say(f"{what}: {rate:.0f} commands/s before, load went on after {back:.1f} s")
+            await self._under_load(writing)
+            self._stop.set()
+            await asyncio.gather(*writing)
+
+    async def _write(self, key: str, acknowledged: list[int]) -> None:
+        number = 0
+        while not self._stop.is_set():
+            count = await self.client.send(key, Add(number=number))
+            acknowledged.append(number)
+            self.told.moments.append(time.monotonic())
+            number += 1
+            assert count == number, f"{key} has {count} entries after {number}"
+
+    async def _under_load(self, writing: list[asyncio.Task[None]]) -> float:
+        """The rate over the last seconds, which must be that of real load; waits a while for it."""
+        async with asyncio.timeout(_SETTLE_S):
+            while (rate := self.told.rate(_WINDOW_S)) < self._least_rate:
+                _raise_failures(writing)
+                if self.told.moments and time.monotonic() - self.told.moments[0] > _SETTLE_S:
+                    break
+                await asyncio.sleep(0.2)
+        if rate < self._least_rate or not self.told.rate(1.0):
+            raise LoadHadStopped(f"only {rate:.0f} commands/s before the fault: the run does not count")
+        return rate
+
+    async def _load_goes_on(self, before: int, writing: list[asyncio.Task[None]]) -> None:
+        async with asyncio.timeout(_SETTLE_S):
+            while self.told.acknowledged < before + 2 * len(writing):
+                _raise_failures(writing)
+                await asyncio.sleep(0.05)
+
+    # Faults
+
+    def leader(self, partition: int) -> int:
+        return self.brokers.leader(TOPIC, partition)
+
+    def loaded_partition(self) -> int:
+        """The partition with the most keys under load."""
+        return Counter(partition_of(key, PARTITIONS) for key in self.told.numbers).most_common(1)[0][0]
+
+
+async def kill_leader(storm: Storm) -> str:
+    """SIGKILL for the leader of a loaded partition; it is started again once somebody else leads."""
+    partition = storm.loaded_partition()
+    leader = storm.leader(partition)
+    storm.brokers.kill(leader)
+    async with asyncio.timeout(_SETTLE_S):
+        while await asyncio.to_thread(storm.leader, partition) in (leader, -1):
+            await asyncio.sleep(0.2)
+    await asyncio.to_thread(storm.brokers.start, leader)
+    return f"leader {leader} of partition {partition} killed"
+
+
+def pause_leader(seconds: float) -> Fault:
+    async def pause(storm: Storm) -> str:
+        partition = storm.loaded_partition()
+        leader = storm.leader(partition)
+        storm.brokers.pause(leader)
+        await asyncio.sleep(seconds)
+        storm.brokers.resume(leader)
+        return f"leader {leader} of partition {partition} paused for {seconds:.0f} s"
+
+    return pause
+
+
+async def kill_shard(storm: Storm) -> str:
+    shards = (await storm.client.status())["shards"]
+    victim = max(shards, key=lambda shard: sum(p["handled"] for p in shard["partitions"]))
+    os.kill(victim["pid"], signal.SIGKILL)
+    return f"shard {victim['shard']} killed"
+
+
+def _raise_failures(writing: list[asyncio.Task[None]]) -> None:
+    for task in writing:
+        if task.done():
+            task.result()
+
+
+# Comparing
+
+
+async def compare(storm: Storm) -> dict[str, Any]:
+    """Everything that must hold after the storm, with the figures; raises `AssertionError` for the first that does not."""
+    told = storm.told.numbers
+    async with Client(storm.url, app, timeout=20, patience=120) as client:
+        live = {key: await client.ask(key, Entries()) for key in told}
+        assert live == told, "an acknowledged command is not in the state once and in order"
+        expected = sum(1 for numbers in told.values() for number in numbers if number % 10 == 0)
+        async with asyncio.timeout(_SETTLE_S):
+            while (counted := [await client.ask(f"tally{n}", Counted()) for n in range(TALLIES)]) and sum(counted) < expected:
+                await asyncio.sleep(0.2)
+        assert sum(counted) == expected, "a message was lost or came twice"
+        digests = await _digests(client, storm.log)
+    in_log = await asyncio.to_thread(_commands_in_log, storm.log)
+    assert Counter(in_log.values()) == Counter(_all(told)), "the log does not hold every acknowledged command once"
+    events = await asyncio.to_thread(_events_out, storm.log, told)
+    return {
+        "acknowledged": storm.told.acknowledged,
+        "in_log": len(in_log),
+        "messages": expected,
+        "events": events,
+        "digests_equal": digests,
+    }
+
+
+def _all(told: dict[str, list[int]]) -> Iterator[tuple[str, int]]:
+    for key, numbers in told.items():
+        for number in numbers:
+            yield key, number
+
+
+async def _digests(client: Client, log: str) -> bool:
+    """Whether a replay from zero, by another process, gives the digests of the live state."""
+    async with asyncio.timeout(_SETTLE_S):
+        while True:
+            shards = (await client.status(digests=True))["shards"]
+            live = {p["partition"]: (p["offset"], p["digest"]) for shard in shards for p in shard["partitions"]}
+            replayed = {p["partition"]: (p["records"], p["digest"]) for p in await asyncio.to_thread(_replay, log)}
+            if {p: at for p, (at, _) in live.items()} == {p: at for p, (at, _) in replayed.items()}:
+                assert live == replayed, "a replay from zero does not give the live state"
+                return True
+
+
+def _replay(log: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "engram.cli.main", "replay", "tests.chaos.ledger:app", "--log", log, "--json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    return list(json.loads(done.stdout)["partitions"])
+
+
+def _commands_in_log(log: str) -> dict[tuple[str, int], tuple[str, int]]:
+    """Key and number of every command on the topic, by session and sequence, as a plain consumer finds them.
+
+    A command that was appended twice, because nobody knew whether the first try had succeeded, is one: it has one
+    session and sequence, and the image handles it once. In the order of a key, its first append counts.
+    """
+    found: dict[tuple[str, int], tuple[str, int]] = {}
+    for record in _topic(log, TOPIC):
+        if dict(record.headers).get("engram") != b"commands":
+            continue
+        head, *lines = record.value.split(b"\n")
+        header = CommandsHeader.model_validate_json(head)
+        bodies = [body for line in lines for body in json.loads(line)]
+        for key, session, sequence, body in zip(header.keys, header.session, header.sequence, bodies, strict=True):
+            found.setdefault((header.sessions[session], sequence), (key, body["number"]))
+    return found
+
+
+def _events_out(log: str, told: dict[str, list[int]]) -> int:
+    """How many events a consumer that reads what is committed sees; each once, in the order of its key, without a gap."""
+    numbers: dict[str, list[int]] = {key: [] for key in told}
+    ids = Counter()
+    wanted = sum(map(len, told.values()))
+    for record in _topic(log, f"{TOPIC}.events", wanted):
+        headers = dict(record.headers)
+        ids[headers["ce_id"]] += 1
+        numbers[record.key.decode()].append(json.loads(record.value)["number"])
+    assert not [i for i, count in ids.items() if count > 1], "an event is out twice"
+    assert numbers == told, "the events have a gap, or another order than the commands"
+    return wanted
+
+
+def _topic(log: str, topic: str, at_least: int = 0) -> Iterator[Any]:
+    """The records of a topic up to its end as it is now; waits until there are so many."""
+    consumer = clients.consumer(parse_kafka_url(log))
+    places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+    try:
+        consumer.assign(places)
+        for place in places:
+            consumer.seek(place, 0)
+        seen = 0
+        deadline = time.monotonic() + _SETTLE_S
+        while time.monotonic() < deadline:
+            for records in consumer.poll(timeout_ms=500).values():
+                seen += len(records)
+                yield from records
+            ends = consumer.end_offsets(places)
+            if seen >= at_least and all(consumer.position(place) >= ends[place] for place in places):
+                return
+    finally:
+        consumer.close()
