@@ -9,7 +9,7 @@ NAME ?= all
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check bench docs clean java
+.PHONY: help demo run test check bench chaos docs clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ check: $(READY) ## ruff, mypy, import-linter, and that generated docs are up to 
 
 bench: $(READY) java ## Measure (NAME=hotpath for one); results in bench/results/
 	@$(BIN)/python -m bench $(NAME)
+
+chaos: $(READY) java ## Break brokers and shards under load for some minutes, on three real Kafka brokers, and compare
+	@$(BIN)/python -m tests.chaos
 
 docs: $(READY) ## Write the generated reference pages anew
 	@$(BIN)/python docs/reference/generate.py

@@ -11,15 +11,33 @@ from engram.dev.kafka import Brokers, Security
 from rich.console import Console
 from rich.table import Table
 
-from tests.chaos.storm import TOPIC, Fault, LoadHadStopped, Storm, compare, kill_leader, kill_shard, pause_leader, running
+from tests.chaos.storm import (
+    TOPIC,
+    Fault,
+    LoadHadStopped,
+    Storm,
+    compare,
+    kill_leader,
+    kill_shard,
+    pause_leader,
+    running,
+)
 from tests.dev.certificates import make_certificates
 
-WRITERS = 128
-LEAST_RATE = 20.0
+WRITERS = 256
+LEAST_RATE = 500.0
 _SECURE_RATE = 100.0
 _LONG: list[Fault] = [
-    kill_leader, kill_shard, kill_leader, pause_leader(20), kill_shard, kill_leader, kill_leader, kill_shard,
-    pause_leader(20), kill_leader,
+    kill_leader,
+    kill_shard,
+    kill_leader,
+    pause_leader(20),
+    kill_shard,
+    kill_leader,
+    kill_leader,
+    kill_shard,
+    pause_leader(20),
+    kill_leader,
 ]
 _SHORT: list[Fault] = [kill_leader, kill_shard, pause_leader(20)]
 _USER, _PASSWORD = "engram", "storm-secret"

@@ -31,7 +31,7 @@ from kafka import TopicPartition
 from tests.chaos.ledger import TALLIES, Add, Counted, Entries, app
 
 ROOT = Path(__file__).parents[2]
-PARTITIONS = 8
+PARTITIONS = 4
 SHARDS = 2
 TOPIC = "storm"
 _START_S = 120.0
@@ -50,7 +50,9 @@ class Told:
 
     numbers: dict[str, list[int]]
     moments: list[float] = field(default_factory=list)
-    faults: list[tuple[str, float, float]] = field(default_factory=list)  # what, rate before it, seconds until load after it
+    faults: list[tuple[str, float, float]] = field(
+        default_factory=list
+    )  # what, rate before it, seconds until load after it
 
     @property
     def acknowledged(self) -> int:
@@ -70,7 +72,15 @@ class Told:
 def running(log: str, folder: Path, *options: str) -> Iterator[str]:
     """`engram run` on Spark; yields the address of its gateway."""
     command = [sys.executable, "-m", "engram.cli.main", "run", "tests.chaos.ledger:app", "--log", log, "--port", "0"]
-    command += ["--json", "--shards", str(SHARDS), "--partitions", str(PARTITIONS), "--snapshots", str(folder / "snapshots")]
+    command += [
+        "--json",
+        "--shards",
+        str(SHARDS),
+        "--partitions",
+        str(PARTITIONS),
+        "--snapshots",
+        str(folder / "snapshots"),
+    ]
     process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -201,7 +211,9 @@ async def compare(storm: Storm) -> dict[str, Any]:
         assert live == told, "an acknowledged command is not in the state once and in order"
         expected = sum(1 for numbers in told.values() for number in numbers if number % 10 == 0)
         async with asyncio.timeout(_SETTLE_S):
-            while (counted := [await client.ask(f"tally{n}", Counted()) for n in range(TALLIES)]) and sum(counted) < expected:
+            while (counted := [await client.ask(f"tally{n}", Counted()) for n in range(TALLIES)]) and sum(
+                counted
+            ) < expected:
                 await asyncio.sleep(0.2)
         assert sum(counted) == expected, "a message was lost or came twice"
         digests = await _digests(client, storm.log)

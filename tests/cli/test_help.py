@@ -41,7 +41,17 @@ HEAVY = [
 
 def test_the_commands_are_those_of_the_reference():
     """A new command needs a line here, and a page in the documentation."""
-    assert list(COMMANDS) == ["ask", "dev kafka", "doctor", "replay", "run", "send"]
+    assert list(COMMANDS) == [
+        "ask",
+        "dev kafka",
+        "doctor",
+        "log copy",
+        "log show",
+        "log tail",
+        "replay",
+        "run",
+        "send",
+    ]
 
 
 def test_help_lists_every_command_with_what_it_does(engram: Engram):

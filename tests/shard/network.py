@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from engram import App, Command, Position, Query, Unavailable
@@ -72,8 +72,8 @@ class MemoryTransport:
         self.closed = True
 
 
-class FaultyLog(MemoryLog):
-    """A log whose storage fails when told to.
+class Faulty:
+    """Comes before a log's class: its storage fails when told to.
 
     `full`: nothing can be appended. `unsure`: it is appended, and the caller is told that nobody knows.
     `forgetful`: it cannot say which messages it has. `unreadable`: no record can be read.
@@ -101,6 +101,10 @@ class FaultyLog(MemoryLog):
         if self.forgetful:
             raise Unavailable("The disk does not answer.")
         return super().last_origin(partition, origin_partition)
+
+
+class FaultyLog(Faulty, MemoryLog):
+    """A log in memory that fails when told to."""
 
 
 class Owner:
@@ -193,19 +197,25 @@ class Network:
         *,
         app: App = social,
         log: Log | None = None,
+        reopen: Callable[[], Log] | None = None,
         store: SnapshotStore | None = None,
     ) -> None:
+        """`reopen` gives a shard the log as another process opens it; otherwise all share one."""
         self.app = app
         self.log = log or MemoryLog(app.name, partitions)
         self.store = store or MemorySnapshots(app.name)
         self.clock = SetClock()
         self.codec = Codec(app)
         self.owners: list[Owner] = []
+        self._reopen = reopen
+        self._opened: list[Log] = []
         self._sessions = 0
 
     def close(self) -> None:
         for owner in self.owners:
             owner.kill()
+        for log in self._opened:
+            log.close()
 
     # Shards
 
@@ -219,6 +229,9 @@ class Network:
         log: Log | None = None,
     ) -> Owner:
         """A shard that has not recovered yet; of all partitions if none are named."""
+        if log is None and self._reopen is not None:
+            log = self._reopen()
+            self._opened.append(log)
         name = f"owner-{len(self.owners)}"
         line = MemoryTransport(f"memory:{name}")
         shard = Shard(

@@ -48,13 +48,16 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log = FaultyLog("social", PARTITIONS)
-        self.network = Network(log=self.log)
+        self.network = self.make_network()
+        self.log = cast("FaultyLog", self.network.log)
         self.sequences = {session: itertools.count() for session in SESSIONS}
         self.last: dict[str, Envelope] = {}
         self.shards: list[Owner] = []
         self.old_owners: list[Owner] = []
         self.every = 1
+
+    def make_network(self) -> Network:
+        return Network(log=FaultyLog("social", PARTITIONS))
 
     @initialize(count=shard_counts, every=snapshot_every)
     def begin(self, count: int, every: int) -> None:

@@ -27,13 +27,14 @@ def copy_and_compare(reference: str, source_url: str, target_url: str, *, json: 
     codec = Codec(app)
     with closing(open_log(source_url, app.name)) as source, closing(_target(target_url, source)) as target:
         started = time.monotonic()
-        told = Progress(0, 0, 0)
+        told = Progress(0, 0, 0, 0)
 
         def progress(now: Progress) -> None:
             nonlocal told
             told = now
             rate = now.size / 1e6 / (time.monotonic() - started)
-            show_progress(f"copying: record {now.records:,} of {now.of:,}, {rate:.1f} MB/s")
+            events = f", {now.events:,} events" if now.events else ""
+            show_progress(f"copying: {now.records:,} of {now.of:,} records{events}, {rate:.1f} MB/s")
 
         try:
             copied = copy_log(source, target, progress=progress)
@@ -42,10 +43,11 @@ def copy_and_compare(reference: str, source_url: str, target_url: str, *, json: 
             print(f"engram: The copy at {target_url} is not whole: remove it, and copy again.", file=sys.stderr)
             raise
         seconds = time.monotonic() - started
-        # All ends first: in the middle of reading Kafka they take their time.
         left = sum(source.end(part.partition) - part.records for part in copied)
-        added = [target.end(part.partition) - part.records for part in copied]
-        rows = [_compared(part, source, target, codec, more) for part, more in zip(copied, added, strict=True)]
+        try:
+            rows = [_compared(part, source, target, codec) for part in copied]
+        except Corrupt as problem:
+            raise Corrupt(f"All was copied, but it cannot be compared: {problem}") from problem
     show_progress("")
     equal = all(row["equal"] for row in rows)
     if json:
@@ -86,8 +88,7 @@ class _Contents(NamedTuple):
     events: str
 
 
-def _compared(part: Copied, source: Log, target: Log, codec: Codec, added: int) -> dict[str, Any]:
-    """`added`: how many more records the target has."""
+def _compared(part: Copied, source: Log, target: Log, codec: Codec) -> dict[str, Any]:
     of_source = _contents(source, part, codec, events=part.events)
     of_target = _contents(target, part, codec, events=None)
     return {
@@ -95,7 +96,7 @@ def _compared(part: Copied, source: Log, target: Log, codec: Codec, added: int) 
         "records": part.records,
         "events": part.events,
         "digest": of_source.digest,
-        "equal": of_source == of_target and not added,
+        "equal": of_source == of_target and target.end(part.partition) == part.records,
     }
 
 

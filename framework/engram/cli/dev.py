@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
-from types import FrameType
 
-from engram.cli.output import say, say_json
+from engram.cli.output import leave_on_signals, say, say_json
 from engram.dev.jars import KAFKA_VERSION
 from engram.dev.kafka import Brokers
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_kafka(count: int, *, json: bool) -> None:
@@ -19,8 +15,7 @@ def run_kafka(count: int, *, json: bool) -> None:
 
     A broker that is killed by hand stays away: the others go on.
     """
-    for number in _SIGNALS:
-        signal.signal(number, _leave)
+    leave_on_signals()
     began = time.monotonic()
     with Brokers(count) as brokers:
         seconds = time.monotonic() - began
@@ -34,9 +29,3 @@ def run_kafka(count: int, *, json: bool) -> None:
                 say(f"  broker {i}           process {pid}")
         while True:
             signal.pause()
-
-
-def _leave(_number: int, _frame: FrameType | None) -> None:
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not cut the cleaning short
-    sys.exit(0)

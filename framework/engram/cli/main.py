@@ -167,7 +167,7 @@ def log_show(
     *,
     partition: Partition = None,
     start: Annotated[
-        int, typer.Option("--from", metavar="OFFSET", help="The first record's offset; -20 is the last 20.")
+        int, typer.Option("--from", metavar="OFFSET", help="The first record's offset; -20 is 20 before the end.")
     ] = 0,
     limit: Annotated[int, typer.Option(min=1, help="How many records.")] = 20,
     json: JsonLines = False,

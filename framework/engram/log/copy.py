@@ -27,11 +27,12 @@ class Copied(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a copy is: records that are copied, records that are to be, and the bytes in the former."""
+    """How far a copy is: records that are copied, records that are to be, the bytes in the former; and events."""
 
     records: int
     of: int
     size: int
+    events: int
 
 
 def copy_log(source: Log, target: Log, *, progress: Callable[[Progress], None]) -> list[Copied]:
@@ -49,8 +50,11 @@ def copy_log(source: Log, target: Log, *, progress: Callable[[Progress], None]) 
     copying = _Copying(source, target)
     try:
         while copying.copy_some():
-            progress(Progress(sum(copying.done), sum(copying.ends), copying.size))
-        return [Copied(p, copying.done[p], copying.copy_events(p)) for p in range(source.partitions)]
+            progress(copying.progress)
+        for partition in range(source.partitions):
+            for _ in copying.copy_events(partition):
+                progress(copying.progress)
+        return [Copied(*part) for part in zip(range(source.partitions), copying.done, copying.events, strict=True)]
     except EngramError as problem:
         if not any(copying.done):
             raise
@@ -80,7 +84,7 @@ def _check_empty(source: Log, target: Log) -> None:
 
 
 class _Copying:
-    """Partitions on their way: `done` records of each, of `ends`."""
+    """Partitions on their way: `done` records of each, of `ends`, and after them `events`."""
 
     def __init__(self, source: Log, target: Log) -> None:
         self._source = source
@@ -88,7 +92,12 @@ class _Copying:
         self._lanes = _SIDE_BY_SIDE if target.independent else 1
         self.ends = [source.end(partition) for partition in range(source.partitions)]
         self.done = [0] * source.partitions
+        self.events = [0] * source.partitions
         self.size = 0
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(sum(self.done), sum(self.ends), self.size, sum(self.events))
 
     def copy_some(self) -> bool:
         """Copies the next records; False if there are none."""
@@ -108,17 +117,16 @@ class _Copying:
             self._need(entry)
         return bool(records)
 
-    def copy_events(self, partition: int) -> int:
-        """Copies the events of the records that were copied, and tells how many."""
-        count = 0
+    def copy_events(self, partition: int) -> Iterator[None]:
+        """Copies the events of the records that were copied, some at each step."""
         for page in event_pages(self._source, partition):
             events = [event for event in page if event.offset < self.done[partition]]
             if events:
                 self._target.append([], events)
-                count += len(events)
+                self.events[partition] += len(events)
+                yield
             if len(events) < len(page):
-                break
-        return count
+                return
 
     def _next(self, partition: int) -> list[Record]:
         start, end = self.done[partition], self.ends[partition]

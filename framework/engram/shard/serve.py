@@ -42,7 +42,7 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send) -> bool:
             outbox.add(handled, image)
             if handled.failures:
                 _report_failures(owned, record.offset, handled)
-            if handled.outcomes:
+            if handled.outcomes and handled.writer:  # nobody waits for what came as a plain record
                 send(handled.writer.encode(), Replies(owned.partition, record.offset, handled.outcomes))
             commands += len(handled.outcomes) + 1
     except (Corrupt, Fenced) as problem:

@@ -72,6 +72,15 @@ def consumer(settings: KafkaSettings) -> KafkaConsumer:
     return _start(KafkaConsumer, settings, _PRODUCER_ONLY, more)
 
 
+def close(producer: KafkaProducer, *, wait_s: float = 0) -> None:
+    """Ends a producer; what it could not send within that time stays unsent."""
+    try:
+        producer.close(timeout=wait_s)
+    except errors.KafkaError:
+        # It waits for what it has to send, and would go on trying: a record that was given up must not come later.
+        producer._sender.force_close()  # noqa: SLF001 - kafka-python has no other way
+
+
 def _start(client: Callable[..., T], settings: KafkaSettings, foreign: tuple[str, ...], more: dict[str, Any]) -> T:
     options = {name: value for name, value in settings.client.items() if name not in foreign}
     for time_ms in _START_MS:

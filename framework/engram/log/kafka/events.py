@@ -49,7 +49,10 @@ class EventsOut:
                     self._out[partition] = _Out(out.producer, new[-1][1:4])
             except errors.KafkaError as problem:
                 self._drop(partition)
-                raise explain(problem, self._settings, "let out events of") from problem
+                raise explain(problem, self._settings, "let out events to", self._settings.events_topic) from problem
+            except BaseException:  # such as one of the reader's: what is out is not known any more
+                self._drop(partition)
+                raise
 
     def last(self, partition: int) -> tuple[int, int, int]:
         """The place of the last event that this process let out, as far as it did."""
@@ -86,4 +89,4 @@ class EventsOut:
     def _drop(self, partition: int) -> None:
         out = self._out.pop(partition, None)
         if out is not None:
-            out.producer.close(timeout=0)
+            clients.close(out.producer)

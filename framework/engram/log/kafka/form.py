@@ -71,7 +71,7 @@ def _plain(partition: int, found: Any, partitions: int) -> bytes:
     if home != partition:
         problem = f"the key {key!r} belongs into partition {home}: use Kafka's default partitioner, which is murmur2"
     header = PlainHeader(
-        name=said.get("name", ""), version=said.get("version", ""), key=key, id=said.get("id"), problem=problem
+        name=said.get("name", ""), version=said.get("version", ""), key=key, id=said.get("id") or None, problem=problem
     )
     return encode_plain(header, found.value or b"")
 
@@ -102,17 +102,24 @@ def event_headers(event: OutEvent, app: str) -> Headers:
 
 
 def event_of(found: Any) -> OutEvent:
-    said = {name: value.decode() for name, value in found.headers}
-    partition, _, place = said["ce_position"].partition(":")
-    offset, index = place.split(".")
-    return OutEvent(
-        int(partition),
-        int(offset),
-        int(index),
-        int(said["ce_number"]),
-        said["ce_type"],
-        int(said["ce_typeversion"]),
-        found.timestamp,
-        said["ce_subject"],
-        found.value,
-    )
+    """Raises `Corrupt` for a record that is no event of ours: nobody else may write to the topic."""
+    try:
+        said = {name: value.decode() for name, value in found.headers}
+        partition, _, place = said["ce_position"].partition(":")
+        offset, index = place.split(".")
+        return OutEvent(
+            int(partition),
+            int(offset),
+            int(index),
+            int(said["ce_number"]),
+            said["ce_type"],
+            int(said["ce_typeversion"]),
+            found.timestamp,
+            said["ce_subject"],
+            found.value,
+        )
+    except (KeyError, ValueError, AttributeError) as problem:
+        raise Corrupt(
+            f"Record {found.offset} of partition {found.partition} of {found.topic} is no event of Engram's: only the "
+            "log's owners may write there."
+        ) from problem

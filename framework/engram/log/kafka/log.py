@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from kafka import KafkaProducer, errors
@@ -46,9 +47,12 @@ class KafkaLog:
         self.app = app
         self.partitions = open_topics(settings, app, partitions=partitions, create=create)
         self._lock = threading.Lock()
+        self._starting = threading.Lock()  # held while there is no broker, for which nobody but appends should wait
         self._watches: set[MemoryWatch] = set()
         self._origins: dict[int, dict[int, Origin]] = {}
         self._seen: dict[int, int] = {}  # how far a partition goes at least, as this process was told
+        # The place of the last event that was read, and where in the topic the next one is.
+        self._given: dict[int, tuple[tuple[int, int, int], int]] = {}
         self._reader = Reader(settings)
         self._events = EventsOut(settings, app, self._reader)
         self._producer: KafkaProducer | None = None
@@ -114,7 +118,7 @@ class KafkaLog:
         )
 
     def _started(self) -> KafkaProducer:
-        with self._lock:
+        with self._starting:
             if self._closed:
                 raise Misuse(f"The log {self._settings} was closed.")
             if self._producer is None:
@@ -125,10 +129,10 @@ class KafkaLog:
         told = explain(problem, self._settings, "append to")
         if isinstance(problem, _KNOWN_FAILURES):
             return told
-        with self._lock:  # what it was doing is not known any more: the next append begins with a new one
+        with self._starting:  # what it was doing is not known any more: the next append begins with a new one
             if self._producer is producer:
                 self._producer = None
-        producer.close(timeout=0)
+        clients.close(producer)
         return (
             Unavailable(f"{told} Whether the record was appended is not known.") if type(told) is Unavailable else told
         )
@@ -140,7 +144,8 @@ class KafkaLog:
         if records is not None:
             return records
         fetched, end = self._reader.fetch(self._settings.topic, partition, offset, limit)
-        return list(records_of(partition, offset, fetched, end, self.partitions))
+        # Places without a record come on top of those that were fetched.
+        return list(islice(records_of(partition, offset, fetched, end, self.partitions), limit))
 
     def end(self, partition: int) -> int:
         end = self._reader.end(self._settings.topic, partition)
@@ -158,9 +163,14 @@ class KafkaLog:
         return self._origins[partition].get(origin_partition)
 
     def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
-        """Goes through the topic from its beginning: other systems read it with a consumer of their own."""
+        """Goes on where the last call for the partition ended, if that was there; otherwise from the topic's beginning.
+
+        Other systems read the topic with a consumer of their own.
+        """
         found: list[OutEvent] = []
-        offset = 0
+        known, offset = self._given.get(partition, (after, 0))
+        if known > after:
+            offset = 0
         # Readers see a transaction a moment after its commit; this process waits for its own.
         wanted, seen = self._events.last(partition), after
         deadline = time.monotonic() + _VISIBLE_S
@@ -168,11 +178,18 @@ class KafkaLog:
             fetched, end = self._reader.fetch(self._settings.events_topic, partition, offset, _EVENTS_AT_ONCE)
             if end == offset and (seen >= wanted or time.monotonic() > deadline):
                 break
-            offset = end
-            events = list(map(event_of, fetched))
-            seen = max([seen, *(event[1:4] for event in events)])
-            found += [event for event in events if event[1:4] > after]
-        return found[:limit]
+            for each in fetched:
+                event = event_of(each)
+                offset = each.offset + 1
+                if event[1:4] > after:
+                    found.append(event)
+                    seen = event[1:4]
+                if len(found) == limit:
+                    break
+            else:
+                offset = end
+        self._given[partition] = seen, offset
+        return found
 
     def watch(self, partitions: Sequence[int] | None = None) -> MemoryWatch:
         with self._lock:
@@ -192,10 +209,12 @@ class KafkaLog:
             if self._closed:
                 return
             self._closed = True
-            producer, tail = self._producer, self._tail
+            tail = self._tail
         if tail is not None:
             tail.close()
+        with self._starting:
+            producer = self._producer
         if producer is not None:
-            producer.close(timeout=1)
+            clients.close(producer, wait_s=1)
         self._events.close()
         self._reader.close()

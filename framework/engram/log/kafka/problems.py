@@ -35,26 +35,29 @@ def explain_start(tried: Tried, settings: KafkaSettings) -> EngramError:
     return _turned_away(settings) if hung_up and tried.answered else _no_broker(settings, hung_up=hung_up)
 
 
-def explain(problem: BaseException, settings: KafkaSettings, doing: str) -> EngramError:  # noqa: PLR0911 - a table
-    """What to raise for an error of Kafka's client that happened while `doing`."""
+def explain(  # noqa: PLR0911 - a table
+    problem: BaseException, settings: KafkaSettings, doing: str, topic: str = ""
+) -> EngramError:
+    """What to raise for an error of Kafka's client while `doing` something with a topic: the records', or another."""
     servers = ", ".join(settings.servers)
+    topic = topic or settings.topic
     insecure = _cause(problem, ssl.SSLError)
     if insecure is not None:
         return _not_secure(insecure, settings)
     if _cause(problem, _LOGIN) is not None:
         return _turned_away(settings)
     if isinstance(problem, errors.AuthorizationError):
-        return Misuse(f"Kafka at {servers} does not allow this user to {doing} {settings.topic}: {_words(problem)}.")
+        return Misuse(f"Kafka at {servers} does not allow this user to {doing} {topic}: {_words(problem)}.")
     if isinstance(problem, errors.KafkaConfigurationError) or not isinstance(problem, (errors.KafkaError, OSError)):
         said = str(problem).removeprefix(f"{type(problem).__name__}: ").rstrip(".!")
         return Misuse(f"The options for Kafka at {servers} cannot be used: {said}.")
     if isinstance(problem, _FENCED):
-        return Fenced(f"A newer owner lets out the events of {settings.topic}.")
+        return Fenced(f"A newer owner lets out the events of {settings.topic} now.")
     if isinstance(problem, (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)):
-        return Corrupt(f"The topic {settings.topic} is not in Kafka at {servers} any more: was it deleted?")
+        return Corrupt(f"The topic {topic} is not in Kafka at {servers} any more: was it deleted?")
     if isinstance(problem, _TOO_LARGE):
-        return Misuse(f"The record is larger than {settings.topic} allows (max.message.bytes): nothing was appended.")
-    return Unavailable(f"Kafka at {servers} could not {doing} {settings.topic}: {_words(problem)}.")
+        return Misuse(f"The record is larger than {topic} allows (max.message.bytes): nothing was appended.")
+    return Unavailable(f"Kafka at {servers} could not {doing} {topic}: {_words(problem)}.")
 
 
 def _no_broker(settings: KafkaSettings, *, hung_up: bool) -> Unavailable:

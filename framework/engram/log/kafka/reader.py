@@ -6,10 +6,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from kafka import TopicPartition, errors
+from kafka import KafkaConsumer, TopicPartition, errors
 
 from engram.codec.record import Origin, Record
 from engram.errors import Corrupt, EngramError, Unavailable
@@ -27,6 +28,7 @@ _ANSWER_S = 30.0
 # never look for the new one.
 _STUCK_S = 3.0
 _POLL_MS = 200
+_AT_END_MS = 1
 _NOT_THERE = (errors.OffsetOutOfRangeError, errors.LogTruncationError, errors.NoOffsetForPartitionError)
 # What a follower keeps of a partition for a reader that is still elsewhere; older records are read from Kafka again.
 _KEPT_BYTES = 2 * READ_BYTES
@@ -40,7 +42,7 @@ class Reader:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._consumer = clients.consumer(settings)
+        self._consumer = self._made()
         self._lock = threading.Lock()
         self._at: TopicPartition | None = None
         self._next = 0
@@ -101,6 +103,11 @@ class Reader:
         with self._lock:
             self._consumer.close(timeout_ms=1000)
 
+    def _made(self) -> KafkaConsumer:
+        # It fetches ahead, also at a partition's end, and whatever is asked next stands in line behind that.
+        client = {**self._settings.client, "fetch_max_wait_ms": _AT_END_MS}
+        return clients.consumer(replace(self._settings, client=client))
+
     def _ask_end(self, place: TopicPartition) -> int:
         timeout_ms = int(_STUCK_S * 1000)
         end: int = self._until_answered(lambda: self._consumer.end_offsets([place], timeout_ms=timeout_ms)[place])
@@ -119,7 +126,7 @@ class Reader:
 
     def _renew(self) -> None:
         old = self._consumer
-        self._consumer = clients.consumer(self._settings)
+        self._consumer = self._made()
         self._at = None
         threading.Thread(target=old.close, kwargs={"timeout_ms": 1000}, daemon=True).start()
 
@@ -202,6 +209,7 @@ class Tail:
         self._cut = False  # Kafka has said that it does not have what comes next
         self._heard = time.monotonic()
         self._missing = 0  # how often the topic was not there
+        self._topic_id: object = None
         self._thread = threading.Thread(target=self._run, name="engram-follow", daemon=True)
         self._thread.start()
 
@@ -249,6 +257,7 @@ class Tail:
         if self._wanted - self._windows.keys():
             self._widen()
         fetched = self._consumer.poll(timeout_ms=_POLL_MS) if self._windows else {}
+        self._check_same()
         if self._consumer.assignment():
             self._keep(fetched)
         else:
@@ -257,6 +266,17 @@ class Tail:
             self._heard, self._missing = time.monotonic(), 0
         elif time.monotonic() - self._heard > _SILENCE_S:
             self._look_for_topic()
+
+    def _check_same(self) -> None:
+        """A topic that was deleted and made anew has other records at the same offsets."""
+        found = self._consumer._cluster.topic_id(self._settings.topic)  # noqa: SLF001 - kafka-python tells nobody else
+        if self._topic_id is None:
+            self._topic_id = found
+        elif found not in (None, self._topic_id) and self._consumer.assignment():
+            raise Corrupt(
+                f"The topic {self._settings.topic} was deleted and made anew while it was read: its records are not "
+                "those that were handled. Restore it, or choose another log."
+            )
 
     def _look_for_topic(self) -> None:
         self._heard = time.monotonic()

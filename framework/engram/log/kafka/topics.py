@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient, TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -166,8 +166,8 @@ def _create(admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[st
                 )
         except errors.InvalidReplicationFactorError as problem:
             raise Misuse(
-                f"replication={replication} needs {replication} brokers, and Kafka at {', '.join(settings.servers)} has "
-                f"{brokers}: start more, or choose a smaller replication."
+                f"replication={replication} needs {replication} brokers, and Kafka at {', '.join(settings.servers)} "
+                f"has {brokers}: start more, or choose a smaller replication."
             ) from problem
         except errors.InvalidTopicError as problem:
             raise Misuse(f"Kafka does not take {name} as the name of a topic: {problem}.") from problem
@@ -219,7 +219,7 @@ def _write_about(settings: KafkaSettings, about: About) -> None:
         sent = producer.send(settings.about_topic, value=about.model_dump_json().encode(), partition=0)
         sent.get(timeout=_READY_S)
     finally:
-        producer.close(timeout=1)
+        clients.close(producer, wait_s=1)
 
 
 def _find_about(admin: KafkaAdminClient, settings: KafkaSettings, *, wait_s: float) -> About | None:
