@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import confluent_kafka
 from engram.codec.record import Kind
@@ -42,11 +43,10 @@ def measure() -> Result:
             start = 0
             for _ in range(REPETITIONS):
                 for name, client in contenders.items():
-                    of = records * commands
-                    figures.setdefault((name, "produce"), []).append(_cost(of, lambda c=client: c.produce(values)))
-                    figures.setdefault((name, "consume"), []).append(
-                        _cost(of, lambda c=client, s=start: c.consume(s, records))
-                    )
+                    produced = _cost(records * commands, partial(client.produce, values))
+                    consumed = _cost(records * commands, partial(client.consume, start, records))
+                    figures.setdefault((name, "produce"), []).append(produced)
+                    figures.setdefault((name, "consume"), []).append(consumed)
                     start += records
             for (name, what), costs in sorted(figures.items(), key=lambda item: item[0][1], reverse=True):
                 case = f"{name}: {what}, {commands} a record"

@@ -1,8 +1,7 @@
 """What do the logs cost? Appends, reads, and the way of a command from its sender to the reply.
 
-SQLite and Kafka, a real broker on loopback, side by side in one run. Commands to reply: a shard in a process of its own,
-the gateway's service without HTTP here, one command after the other. On Kafka the bounds are those of a single append's
-acknowledgement: a command has that behind it before anybody can read it.
+SQLite and Kafka, a real broker on loopback, side by side in one run. Command to reply: a shard in a process of its own,
+the gateway's service without HTTP here, one command after the other.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from engram.clock import system_clock
@@ -71,7 +71,7 @@ def measure() -> Result:
             reads[name] = result.rows[-1].median
             appended, fetched = _rates(log, singles, SINGLES)
             result.rows.append(Row.of(f"{name}: read, one command a record", fetched, "commands/s"))
-            times = [_seconds(lambda entry=entry: log.append([entry])) for entry in singles]
+            times = [_seconds(partial(log.append, [entry])) for entry in singles]
             acks[name] = _latency(result, f"{name}: acknowledgement of a single append", times)
             log.close()
         for name, url in logs.items():
@@ -102,9 +102,8 @@ def _rates(log: Log, entries: list[Entry], commands: int) -> tuple[list[float], 
     appended, fetched = [], []
     for _ in range(REPETITIONS):
         start = log.end(0)
-        appended.append(commands / _seconds(lambda: log.append(entries)))
-        end = log.end(0)
-        fetched.append(commands / _seconds(lambda start=start, end=end: _read(log, start, end)))
+        appended.append(commands / _seconds(partial(log.append, entries)))
+        fetched.append(commands / _seconds(partial(_read, log, start, log.end(0))))
     return appended, fetched
 
 
@@ -113,9 +112,9 @@ def _read(log: Log, offset: int, end: int) -> None:
         offset = log.read(0, offset, limit=256)[-1].offset + 1
 
 
-def _seconds(work: object) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
-    work()  # type: ignore[operator]
+    work()
     return time.perf_counter() - started
 
 

@@ -13,8 +13,10 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_short_storm_loses_doubles_and_reorders_nothing(kafka_cluster: Brokers, tmp_path, capsys):
-    """A leader killed, a shard killed, a leader paused, under load: what was acknowledged is there once and in order, in
-    the state, in the log, in a replay and in the events."""
+    """A leader killed, a shard killed, a leader paused, under load: what was acknowledged is there once and in order.
+
+    In the state, in the log, in a replay and in the events.
+    """
     log = kafka_cluster.url(TOPIC) + "?replication=3&min_insync=2"
     with running(log, tmp_path, "--snapshot-every", "500") as url:
         storm = Storm(kafka_cluster, log, url, writers=32, least_rate=20)

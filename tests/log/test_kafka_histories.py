@@ -53,7 +53,7 @@ class _Follows(FaultyKafkaLog):
 
 
 def test_generated_histories_hold_on_kafka(kafka: Brokers):
-    """Whatever crashes, moves or comes twice: live state, replay and snapshot with tail are equal, and nothing is lost."""
+    """Whatever crashes, moves or comes twice: live, replayed and from snapshots it is the same, and nothing is lost."""
     KafkaHistories.brokers = kafka
     few = settings(max_examples=5, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(KafkaHistories, settings=few)

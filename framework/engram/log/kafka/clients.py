@@ -72,6 +72,14 @@ def consumer(settings: KafkaSettings) -> KafkaConsumer:
     return _start(KafkaConsumer, settings, _PRODUCER_ONLY, more)
 
 
+def commit(producer: KafkaProducer, *, timeout_ms: int) -> None:
+    """`commit_transaction`, which would wait for a broker for ever."""
+    committed = producer._transaction_manager.begin_commit()  # noqa: SLF001 - as it does itself
+    producer._sender.wakeup()  # noqa: SLF001
+    if not committed.wait(timeout_ms=timeout_ms):
+        raise errors.KafkaTimeoutError(f"The transaction was not committed within {timeout_ms} ms")
+
+
 def close(producer: KafkaProducer, *, wait_s: float = 0) -> None:
     """Ends a producer; what it could not send within that time stays unsent."""
     try:

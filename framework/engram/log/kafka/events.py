@@ -84,7 +84,7 @@ class EventsOut:
                 partition=partition,
                 timestamp_ms=event.time,
             )
-        producer.commit_transaction()
+        clients.commit(producer, timeout_ms=self._settings.client["delivery_timeout_ms"])
 
     def _drop(self, partition: int) -> None:
         out = self._out.pop(partition, None)

@@ -33,6 +33,7 @@ _NOT_THERE = (errors.OffsetOutOfRangeError, errors.LogTruncationError, errors.No
 # What a follower keeps of a partition for a reader that is still elsewhere; older records are read from Kafka again.
 _KEPT_BYTES = 2 * READ_BYTES
 _PAUSE_S = 0.5
+_CLOSE_S = 2.0
 # After this long without a record, the follower looks whether the topic is still there; twice, before it says no.
 _SILENCE_S = 5.0
 
@@ -236,8 +237,9 @@ class Tail:
         with self._followed:
             self._closing = True
             self._followed.notify_all()
+        self._thread.join(_CLOSE_S)
+        self._consumer.close(timeout_ms=1000)  # which ends a call that waits for a broker
         self._thread.join()
-        self._consumer.close(timeout_ms=1000)
 
     def _run(self) -> None:
         while not self._closing:

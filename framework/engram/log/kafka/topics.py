@@ -99,7 +99,7 @@ def _make(admin: KafkaAdminClient, settings: KafkaSettings, app: str, partitions
         about = _find_about(admin, settings, wait_s=_ABOUT_S)
         if about is not None:
             return about
-        raise Misuse(f"The topic {used} holds records that are not of an Engram log: choose another topic.")
+        raise _not_ours(settings, there, used)
     for name, topic in there.items():
         _check_settings(admin, settings, name, topic)
     wanted = partitions if partitions is not None or settings.topic not in there else there[settings.topic].partitions
@@ -114,6 +114,14 @@ def _make(admin: KafkaAdminClient, settings: KafkaSettings, app: str, partitions
     if written is None:
         raise Unavailable(f"The topic {settings.about_topic} does not say yet which app the log is for: try again.")
     return written
+
+
+def _not_ours(settings: KafkaSettings, there: Mapping[str, _Topic], used: str) -> Misuse:
+    lost = " and ".join(name for name in (settings.topic, settings.events_topic) if name not in there)
+    if lost and settings.about_topic in there and _read_about(settings, wait_s=0) is not None:
+        rest = " and ".join(sorted(there))
+        return Misuse(f"The log {settings} has lost its topic {lost}: bring it back, or delete {rest} for a new log.")
+    return Misuse(f"The topic {used} holds records that are not of an Engram log: choose another topic.")
 
 
 def _check_count(settings: KafkaSettings, held: int, wanted: int) -> None:
