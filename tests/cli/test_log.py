@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -404,6 +406,30 @@ def test_tail_follows_kafka_too(tail: Tail, sound: str, engram: Engram, kafka: B
 
     assert sorted(before) == ["0:0", "0:1", "0:2", "0:3", "1:0", "1:1", "1:2"]
     assert (after, process.returncode, rest, problems) == (["1:3"], 0, "", "")
+
+
+def test_what_is_left_out_is_told(engram: Engram, sound: str):
+    """A log that is written to is copied as it was at the start, and how much came later is said."""
+    done = threading.Event()
+
+    def write() -> None:
+        with closing(open_log(sound, "social")) as log:
+            while not done.is_set():
+                log.append([commands(1, NOON, register("fay"))])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    for attempt in range(20):  # with a first record that comes too late, the next copy has it
+        result = engram("log", "copy", SOCIAL, sound, f"sqlite:copy-{attempt}/log.db")
+        if result.exit_code or "meanwhile" in result.stdout:
+            break
+    done.set()
+    writer.join()
+
+    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"^The log was written to meanwhile: [\d,]+ newer records are not in the copy\.$", result.stdout, re.MULTILINE
+    )
 
 
 def test_a_copy_onto_records_is_refused(engram: Engram, sound: str):

@@ -200,14 +200,15 @@ def test_the_app_goes_on_from_its_snapshots(on_kafka: Log):
 
 
 def test_a_source_that_is_written_to_is_copied_as_it_was(sqlite: SqliteLog, new: SqliteLog):
-    """What comes in after the start is not in the copy, whichever partition it is in."""
+    """What comes in after the start is not in the copy, whichever partition it is in; nor are its events."""
     before = contents(sqlite)
     late = [Entry(partition, Kind.NOTHING, 0, b"late") for partition in range(PARTITIONS)]
+    events = [EVENT._replace(partition=p, offset=len(before.records[p])) for p in range(PARTITIONS)]
     seen: list[Progress] = []
 
     def meanwhile(progress: Progress) -> None:
         seen.append(progress)
-        sqlite.append(late)
+        sqlite.append(late, events)
 
     told = copy_log(sqlite, new, progress=meanwhile)
 

@@ -306,7 +306,7 @@ def histories(draw: st.DrawFn) -> list[tuple[int, int, int]]:
 
 
 @given(history=histories())
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_history_of_owners_lets_out_each_event_once(
     url: str, seen: Seen, log: KafkaLog, other: KafkaLog, history: list[tuple[int, int, int]]
 ):

@@ -13,6 +13,7 @@ from engram.codec.codec import Codec
 from engram.codec.record import Kind
 from engram.dev.kafka import Brokers
 from engram.image.image import Image
+from engram.log.base import READ_BYTES, Entry
 from engram.log.kafka.log import KafkaLog
 from engram.log.kafka.settings import parse_kafka_url
 from engram.log.partitioner import partition_of
@@ -166,6 +167,26 @@ def test_a_rejected_command_is_no_mistake(log: KafkaLog, stranger: Stranger):
 
     assert counter(image, "dora") is None
     assert offset not in [row.offset for row in image.quarantine]
+
+
+def test_a_batch_that_is_large_when_unpacked_is_read_in_pieces(kafka: Brokers, new_log: KafkaLog):
+    """What a client has compressed may be more than one read brings: it comes in pieces, and comes again."""
+    writer = Stranger(
+        kafka, compression_type="gzip", batch_size=30_000_000, max_request_size=30_000_000, linger_ms=5000
+    )
+    for number in range(24):
+        writer.producer.send(new_log._settings.topic, b"%d" % number + b" " * 1_000_000, partition=0)
+    writer.producer.flush()
+    writer.producer.close()
+    first = new_log.read(0, 0, limit=100)
+    second = new_log.read(0, len(first), limit=100)
+    new_log.append([Entry(0, Kind.COMMANDS, 0, b"later")])
+    again = new_log.read(0, len(first), limit=100)
+
+    assert sum(len(record.payload) for record in first) <= READ_BYTES
+    assert [(record.offset, record.kind) for record in first + second] == [(n, Kind.PLAIN) for n in range(24)]
+    assert again == second
+    assert new_log.read(0, 24, limit=100)[0].payload == b"later"
 
 
 # Mistakes

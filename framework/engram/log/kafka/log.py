@@ -27,7 +27,6 @@ from engram.log.memory import MemoryWatch
 _ORIGINS_BACK = 500
 _EVENTS_AT_ONCE = 1000
 _VISIBLE_S = 10.0
-_KNOWN_FAILURES = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 
 
 class KafkaLog:
@@ -90,23 +89,47 @@ class KafkaLog:
         for number, entry in enumerate(entries):
             waiting[entry.partition].append(number)
         problem: EngramError | None = None
+        sent: list[int] = []
         while waiting:
-            producer = self._started()
-            sent = [(partition, numbers.popleft()) for partition, numbers in waiting.items()]
             try:
-                futures = [(p, n, self._send(producer, entries[n])) for p, n in sent]
-                for partition, number, future in futures:
-                    try:
-                        offsets[number] = future.get().offset
-                        if offsets[number] < 0:
-                            raise errors.DuplicateSequenceNumberError("Kafka has it, but does not say where")
-                    except errors.KafkaError as refused:
-                        problem = problem or self._failed(producer, refused)
-                        waiting[partition].clear()
-            except errors.KafkaError as refused:
-                return offsets, problem or self._failed(producer, refused)
-            waiting = defaultdict(deque, {p: numbers for p, numbers in waiting.items() if numbers})
+                producer = self._started()
+            except EngramError as refused:
+                if not sent:
+                    raise
+                problem = problem or refused
+                break
+            sent = [numbers.popleft() for numbers in waiting.values()]
+            failed = self._send_all(producer, [(number, entries[number]) for number in sent], offsets)
+            if failed is not None:
+                told = self._failed(producer, failed)
+                problem = problem or told
+            done = {entries[number].partition for number in sent if offsets[number] >= 0}
+            waiting = {partition: numbers for partition, numbers in waiting.items() if numbers and partition in done}
+        if problem is not None and (isinstance(problem, Unavailable) or len(entries) > 1):
+            which = "the record was" if len(entries) == 1 else "the records were"
+            problem = Unavailable(f"{problem} Whether {which} appended is not known.")
         return offsets, problem
+
+    def _send_all(
+        self, producer: KafkaProducer, numbered: list[tuple[int, Entry]], offsets: list[int]
+    ) -> errors.KafkaError | None:
+        """Appends entries of different partitions, and notes the offsets of those that are there."""
+        failed: errors.KafkaError | None = None
+        futures = []
+        try:
+            for number, entry in numbered:
+                futures.append((number, self._send(producer, entry)))
+        except errors.KafkaError as refused:
+            failed = refused
+        for number, future in futures:
+            try:
+                offset = future.get().offset
+                if offset < 0:
+                    raise errors.DuplicateSequenceNumberError("Kafka has it, but does not say where")
+                offsets[number] = offset
+            except errors.KafkaError as refused:
+                failed = failed or refused
+        return failed
 
     def _send(self, producer: KafkaProducer, entry: Entry) -> Any:
         return producer.send(
@@ -126,16 +149,11 @@ class KafkaLog:
             return self._producer
 
     def _failed(self, producer: KafkaProducer, problem: errors.KafkaError) -> EngramError:
-        told = explain(problem, self._settings, "append to")
-        if isinstance(problem, _KNOWN_FAILURES):
-            return told
         with self._starting:  # what it was doing is not known any more: the next append begins with a new one
             if self._producer is producer:
                 self._producer = None
         clients.close(producer)
-        return (
-            Unavailable(f"{told} Whether the record was appended is not known.") if type(told) is Unavailable else told
-        )
+        return explain(problem, self._settings, "append to")
 
     def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
         tail = self._tail

@@ -56,7 +56,9 @@ def explain(  # noqa: PLR0911 - a table
     if isinstance(problem, (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)):
         return Corrupt(f"The topic {topic} is not in Kafka at {servers} any more: was it deleted?")
     if isinstance(problem, _TOO_LARGE):
-        return Misuse(f"The record is larger than {topic} allows (max.message.bytes): nothing was appended.")
+        return Misuse(
+            f"The record is larger than {topic} allows now (max.message.bytes): make it smaller, or that larger."
+        )
     return Unavailable(f"Kafka at {servers} could not {doing} {topic}: {_words(problem)}.")
 
 
