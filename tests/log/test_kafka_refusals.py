@@ -27,8 +27,9 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaConnectionError
 
 DEADLINE_S = 60.0
-QUICK = "?request_timeout_ms=1000&delivery_timeout_ms=2500"
-KEPT = {"retention.ms": "-1", "max.message.bytes": str(clients.MESSAGE_BYTES)}
+# For appends that are to fail: the others need not be in a hurry.
+QUICK = "?request_timeout_ms=1500&delivery_timeout_ms=3000"
+KEPT = {**topics._NEEDED, "max.message.bytes": str(clients.MESSAGE_BYTES)}
 
 # Makes a log, appends its name, and says how many partitions the log has.
 MAKER = """
@@ -71,6 +72,14 @@ def url(kafka: Brokers, topic: str) -> str:
 
 @pytest.fixture
 def log(url: str) -> Iterator[KafkaLog]:
+    """A new log."""
+    log = KafkaLog(parse_kafka_url(url), "app", partitions=2, create=True)
+    yield log
+    log.close()
+
+
+@pytest.fixture
+def quick_log(url: str) -> Iterator[KafkaLog]:
     """A new log, whose appends do not wait long."""
     log = KafkaLog(parse_kafka_url(url + QUICK), "app", partitions=2, create=True)
     yield log
@@ -354,6 +363,7 @@ def test_a_log_with_fewer_replicas_than_asked_for_is_refused(log: KafkaLog, url:
         ("retention.bytes=1000000", "retention.bytes=-1"),
         ("unclean.leader.election.enable=true", "unclean.leader.election.enable=false"),
         ("max.message.bytes=1048588", "max.message.bytes=9437184"),
+        ("message.timestamp.type=LogAppendTime", "message.timestamp.type=CreateTime"),
     ],
 )
 def test_a_topic_that_loses_records_is_refused(admin: KafkaAdminClient, url: str, topic: str, found: str, needed: str):
@@ -362,8 +372,8 @@ def test_a_topic_that_loses_records_is_refused(admin: KafkaAdminClient, url: str
     make_topic(admin, topic, **{setting: value})
 
     assert refusal(url, partitions=2, create=True) == (
-        f"The topic {topic} has {found}, with which records can be lost. Set {needed} (kafka-configs.sh --alter "
-        f"--entity-type topics --entity-name {topic} --add-config {needed}), and start again."
+        f"The topic {topic} has {found}, with which records can be lost or refused. Set {needed} (kafka-configs.sh "
+        f"--alter --entity-type topics --entity-name {topic} --add-config {needed}), and start again."
     )
     assert [name for name in admin.list_topics() if name.startswith(topic)] == [topic]
 
@@ -374,12 +384,12 @@ def test_a_log_whose_settings_were_changed_is_refused(
 ):
     """All that is wrong is told at once, for each of the three topics."""
     alter(admin, topic + suffix, retention_ms="3600000", cleanup_policy="compact")
-    needed = "cleanup.policy=delete,retention.ms=-1"
+    found, needed = "cleanup.policy=compact, retention.ms=3600000", "cleanup.policy=delete,retention.ms=-1"
 
     assert refusal(url) == (
-        f"The topic {topic}{suffix} has cleanup.policy=compact, retention.ms=3600000, with which records can be lost. "
-        f"Set {needed} (kafka-configs.sh --alter --entity-type topics --entity-name {topic}{suffix} --add-config "
-        f"{needed}), and start again."
+        f"The topic {topic}{suffix} has {found}, with which records can be lost or refused. Set {needed} "
+        f"(kafka-configs.sh --alter --entity-type topics --entity-name {topic}{suffix} --add-config {needed}), and "
+        "start again."
     )
 
 
@@ -435,11 +445,11 @@ def test_records_deleted_from_the_head_are_told(admin: KafkaAdminClient, log: Ka
 
 
 def test_a_deleted_topic_is_told(
-    admin: KafkaAdminClient, kafka: Brokers, log: KafkaLog, url: str, monkeypatch: pytest.MonkeyPatch
+    admin: KafkaAdminClient, kafka: Brokers, quick_log: KafkaLog, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Who follows it is woken and told; an append fails with its name; and it is not made anew beside what is left."""
     monkeypatch.setattr(reader, "_SILENCE_S", 0.3)
-    topic = log._settings.topic
+    log, topic = quick_log, quick_log._settings.topic
     watch = log.watch()
     log.append([entry(b"one")], [event(0)])
     assert read_until(log, 1) == [b"one"]
@@ -534,7 +544,6 @@ def lossy(one_broker: Brokers) -> Brokers:
 
 def test_a_lost_broker_is_waited_for(lossy: Brokers, monkeypatch: pytest.MonkeyPatch):
     """Meanwhile appends fail and say so; when it is back the same log goes on: nothing lost or doubled, in order."""
-    monkeypatch.setattr(clients, "_START_MS", (500,))
     log = KafkaLog(parse_kafka_url(lossy.url("social") + QUICK), "app", partitions=2, create=True)
     watch = log.watch()
     before = log.append([entry(b"a"), entry(b"b")], [event(0)])
@@ -542,8 +551,10 @@ def test_a_lost_broker_is_waited_for(lossy: Brokers, monkeypatch: pytest.MonkeyP
     lossy.kill(0)
     refusals = []
     for entries, events in (([entry(b"lost")], []), ([entry(b"lost")], []), ([], [event(1)])):
-        with pytest.raises(Unavailable) as refused:
-            log.append(entries, events)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(clients, "_START_MS", (500,))
+            with pytest.raises(Unavailable) as refused:
+                log.append(entries, events)
         refusals.append(str(refused.value))
     at_the_end = log.read(0, 2, limit=10)
     lossy.start(0)
@@ -597,13 +608,15 @@ def test_an_error_while_following_loses_nothing(log: KafkaLog, monkeypatch: pyte
         return fetched
 
     monkeypatch.setattr(log._tail._consumer, "poll", fail_once)
-    log.append([entry(b"a"), entry(b"b")])
+    other = KafkaLog(log._settings, "app")
+    other.append([entry(b"a"), entry(b"b"), entry(b"c")])
+    other.close()
     woken = awake(watch)
-    payloads = read_until(log, 2)
+    payloads = read_until(log, 3)
     watch.close()
 
     assert (len(failures), woken) == (1, True)
-    assert payloads == [b"a", b"b"]
+    assert payloads == [b"a", b"b", b"c"]
 
 
 def test_a_log_can_be_closed_without_its_broker(lossy: Brokers, monkeypatch: pytest.MonkeyPatch):

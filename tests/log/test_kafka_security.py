@@ -260,7 +260,7 @@ def test_plain_text_to_a_broker_with_tls_is_refused(
     scram: Brokers, login: Login, heard: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     """The broker hangs up without a word, as one does that is not ready yet: the sentence names both."""
-    monkeypatch.setattr(clients, "_START_MS", (500,))
+    monkeypatch.setattr(clients, "_START_MS", (2000,))
 
     assert refusal(login(scram, **plain_options()), heard, Unavailable) == (
         f"What listens at {scram.bootstrap} hangs up: is it a Kafka broker, is it ready, and does it want another "

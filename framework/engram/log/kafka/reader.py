@@ -147,9 +147,11 @@ class Reader:
             after = self._consumer.position(place)
         found: list[Any] = []
         size = 0
-        while self._ahead and len(found) < limit and size < READ_BYTES:
+        while self._ahead and len(found) < limit:
+            size += len(self._ahead[0].value or b"")
+            if found and size > READ_BYTES:
+                break
             found.append(self._ahead.popleft())
-            size += len(found[-1].value or b"")
         self._next = self._ahead[0].offset if self._ahead else after
         return found, self._next
 

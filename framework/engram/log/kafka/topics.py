@@ -26,12 +26,16 @@ _READY_MS = int(_READY_S * 1000)
 _ABOUT_S = 3.0
 _LOOK_S = 0.1
 
-# Nothing is ever removed by Kafka itself: neither by age nor by size nor because a key came again.
+# Nothing is ever removed by Kafka itself: neither by age nor by size nor because a key came again. A record's time is
+# its writer's, and none is refused for it.
 _NEEDED = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "unclean.leader.election.enable": "false",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "message.timestamp.before.max.ms": str(2**63 - 1),
 }
 
 
@@ -209,8 +213,8 @@ def _check_settings(admin: KafkaAdminClient, settings: KafkaSettings, name: str,
         found = ", ".join(f"{setting}={held.get(setting)}" for setting in wrong)
         mend = ",".join(f"{setting}={value}" for setting, value in wrong.items())
         raise Misuse(
-            f"The topic {name} has {found}, with which records can be lost. Set {mend} (kafka-configs.sh --alter "
-            f"--entity-type topics --entity-name {name} --add-config {mend}), and start again."
+            f"The topic {name} has {found}, with which records can be lost or refused. Set {mend} (kafka-configs.sh "
+            f"--alter --entity-type topics --entity-name {name} --add-config {mend}), and start again."
         )
 
 
