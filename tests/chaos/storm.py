@@ -289,8 +289,17 @@ def _events_out(log: str, told: dict[str, list[int]]) -> int:
         ids[headers["ce_id"]] += 1
         numbers[record.key.decode()].append(json.loads(record.value)["number"])
     assert not [i for i, count in ids.items() if count > 1], "an event is out twice"
-    assert numbers == told, "the events have a gap, or another order than the commands"
+    wrong = {
+        key: f"{len(out)} of {len(told[key])} are out, the first that is wrong is {_first_difference(out, told[key])}"
+        for key, out in numbers.items()
+        if out != told[key]
+    }
+    assert not wrong, f"the events have a gap, or another order than the commands: {wrong}"
     return wanted
+
+
+def _first_difference(one: list[int], other: list[int]) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _topic(log: str, topic: str, at_least: int = 0) -> Iterator[Any]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime
 from itertools import count
 from typing import Any
@@ -322,3 +323,46 @@ def test_any_history_of_owners_lets_out_each_event_once(
 
     assert seen.places(partition) == ids(events)
     assert [e[1:4] for e in log.events(partition, after=_FIRST, limit=100)] == [e[1:4] for e in events]
+
+
+def test_events_that_expired_before_the_commit_come_later(kafka_cluster: Brokers):
+    """A transaction is not committed without records that the client has given up: the next try has all, in order.
+
+    The leader of a partition stalls for longer than a delivery may take, while the transaction's coordinator, mostly
+    another broker, would commit what has come.
+    """
+    topic = f"stalled-{uuid4().hex[:8]}"
+    settings = parse_kafka_url(f"{kafka_cluster.url(topic)}?request_timeout_ms=1000&delivery_timeout_ms=1500")
+    log = KafkaLog(settings, "shop", partitions=4, create=True)
+    try:
+        for partition in range(4):
+            log.append([], [event(partition, 0)])
+            leader = kafka_cluster.leader(f"{topic}.events", partition)
+            stalled = [event(partition, 1), event(partition, 2)]
+            kafka_cluster.pause(leader)
+            with ThreadPoolExecutor(1) as pool:
+                under_way = pool.submit(log.append, [], stalled)
+                wait([under_way], timeout=2.2)
+                kafka_cluster.resume(leader)
+                failed = under_way.exception()
+            assert failed is None or isinstance(failed, Unavailable)
+            _until_let_out(log, [*stalled, event(partition, 3)])
+            kafka_cluster.wait_in_sync(DEADLINE_S)
+
+        out = {p: [e.offset for e in log.events(p, after=_FIRST, limit=99)] for p in range(4)}
+        assert list(out.values()) == [[0, 1, 2, 3]] * 4
+    finally:
+        log.close()
+
+
+def _until_let_out(log: KafkaLog, events: Sequence[OutEvent]) -> None:
+    """As a shard does: again until it is known."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            log.append([], events)
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return

@@ -74,8 +74,10 @@ class EventsOut:
         return self._out[partition]
 
     def _commit(self, partition: int, producer: KafkaProducer, events: Sequence[OutEvent]) -> None:
+        # The client itself gives a record up after the delivery's time; that is to be heard first.
+        timeout_ms = self._settings.client["delivery_timeout_ms"] + self._settings.client["request_timeout_ms"]
         producer.begin_transaction()
-        for event in events:
+        sent = [
             producer.send(
                 self._settings.events_topic,
                 value=event.body,
@@ -84,7 +86,12 @@ class EventsOut:
                 partition=partition,
                 timestamp_ms=event.time,
             )
-        clients.commit(producer, timeout_ms=self._settings.client["delivery_timeout_ms"])
+            for event in events
+        ]
+        # Looked at before the commit: kafka-python commits a transaction whose records it has given up, without them.
+        for future in sent:
+            future.get(timeout_ms / 1000)
+        clients.commit(producer, timeout_ms=timeout_ms)
 
     def _drop(self, partition: int) -> None:
         out = self._out.pop(partition, None)
