@@ -191,9 +191,9 @@ class WithoutUndo(Image):
             context._index = index
             reply = command.handle(entity, context)
             outcome = DONE if reply is None and replies_none else encode_reply(reply)
-            effects = self._effects(index, key) if context._sends or context._events else None
+            effects = self._effects(index, key) if context._effective else None
             if effects is not None:
-                handled.messages.extend(effects[0])
+                self._take_effect(effects, handled)
             keep(outcome)
         self.handled += len(handled.outcomes)
 

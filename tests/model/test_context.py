@@ -95,8 +95,8 @@ def test_effects_are_taken_once_and_in_order():
     context.send("bob", "second")
     context.emit("fact")
 
-    assert context._take_effects() == ([("ada", "first"), ("bob", "second")], ["fact"])
-    assert context._take_effects() == ([], [])
+    assert context._take_effects() == ([("ada", "first"), ("bob", "second")], ["fact"], [], [])
+    assert context._take_effects() == ([], [], [], [])
 
 
 def test_effects_that_the_app_does_not_know_are_refused():
@@ -111,7 +111,7 @@ def test_effects_that_the_app_does_not_know_are_refused():
         context.send("ada", "command")
     with pytest.raises(Misuse, match="no event"):
         context.emit("event")
-    assert context._take_effects() == ([], [])
+    assert context._take_effects() == ([], [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_keys_that_cannot_name_an_entity(key, why):
 
     with pytest.raises(Misuse, match=why):
         context.send(key, "command")
-    assert context._take_effects() == ([], [])
+    assert context._take_effects() == ([], [], [], [])
 
 
 @pytest.mark.parametrize("key", ["a", "a" * 1024, "ä" * 512, "with space", "/", "\0", "🎈"], ids=repr)

@@ -93,7 +93,7 @@ class Codec:
     # Records
 
     def decode_record(self, record: Record) -> Commands | Messages | Epoch:
-        """The content of a record; `Corrupt` says the partition and offset."""
+        """The content of a record that has one; `Corrupt` says the partition and offset."""
         try:
             if record.kind is Kind.EPOCH:
                 return Epoch.model_validate_json(record.payload)

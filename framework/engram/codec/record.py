@@ -20,6 +20,7 @@ class Kind(StrEnum):
     COMMANDS = "commands"  # from clients, with session and sequence
     MESSAGES = "messages"  # from entities, with their origins
     EPOCH = "epoch"  # a new owner of the partition
+    TICK = "tick"  # the time: a timer is due, and nothing else has come
     PLAIN = "plain"  # one command from somebody who writes to the log's own storage, as any Kafka client can
     NOTHING = "nothing"  # a place without content, such as the mark that ends a transaction in Kafka
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from engram.image.digest import as_text, digest_rows
+from engram.image.timers import Timer
 
 
 class EntityRow(NamedTuple):
@@ -66,6 +67,7 @@ class Memory(BaseModel):
     origins: list[OriginRow]
     quarantine: list[QuarantineRow]
     quarantined: int
+    timers: list[Timer] = []
 
 
 def digest_of(entities: list[EntityRow], memory: Memory) -> str:
@@ -86,6 +88,7 @@ def _memory_rows(memory: Memory) -> Iterator[tuple[bytes, ...]]:
         ("key", [(i, *row) for i, row in enumerate(memory.keys)]),
         ("origin", list(memory.origins)),
         ("quarantine", [row[:4] for row in memory.quarantine]),
+        ("timer", list(memory.timers)),
     ]
     for name, rows in tables:
         for row in rows:

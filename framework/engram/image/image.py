@@ -17,6 +17,7 @@ from engram.image.dedupe import STALE, Dedupe, Seen, Window, all_new, fingerprin
 from engram.image.freeze import Freeze
 from engram.image.guard import Guard, assigned_fields, guard_for
 from engram.image.outcome import DONE, Outcome, Verdict, quarantine, rejection
+from engram.image.timers import FIRED_AT_ONCE, Timer, Timers
 from engram.image.undo import UndoLog, adopt
 from engram.model.app import entity_of
 from engram.model.command import Command
@@ -68,6 +69,7 @@ class Image:
         self.entities: dict[str, dict[str, Entity]] = {name: {} for name in self.app.entities}
         self.dedupe = Dedupe(window or Window())
         self.origins: dict[int, Origin] = {}
+        self.timers = Timers()
         self.quarantine: list[QuarantineRow] = []
         self.quarantined = 0
         self.handled = 0
@@ -100,21 +102,23 @@ class Image:
         if isinstance(content, Epoch):
             self.epoch = record.offset
             self.app_version = content.app_version
-        elif content is not None:
+        elif content is not None or record.kind is Kind.TICK:
             self.time = max(self.time, record.time)
             self._context._enter_record(record.offset, self.time)
+            if len(self.timers):
+                self._fire(handled)
             if isinstance(content, Commands):
                 self._handle_commands(record.offset, content, handled)
-            else:
+            elif content is not None:
                 self._handle_messages(content, handled)
-            self.last_index = max(len(content.commands) - 1, 0)
+            self.last_index = 0 if content is None else max(len(content.commands) - 1, 0)
         self.offset += 1
         if record.kind.is_work:
             self.changed = self.offset
         return handled
 
     def _decode(self, record: Record) -> Commands | Messages | Epoch | None:
-        if record.kind is Kind.NOTHING:
+        if record.kind in (Kind.NOTHING, Kind.TICK):
             return None
         try:
             return self.codec.decode_record(record)
@@ -124,6 +128,20 @@ class Image:
             # Nobody has checked it at a gateway: a stranger's mistake must not stop the partition.
             self._set_aside(0, "", "", problem)
             return None
+
+    def _fire(self, handled: Handled) -> None:
+        """Handles what is due, before the record's own commands: with indices below theirs."""
+        for index, place in enumerate(self.timers.due(self.time), -FIRED_AT_ONCE):
+            timer = self.timers.take(place)
+            if timer is None:
+                continue  # one that fired just before has cancelled it
+            try:
+                command = self.codec.decode_command(timer.name, timer.version, timer.body.encode())
+            except Corrupt as problem:
+                self._set_aside(index, timer.name, timer.key, problem)
+            else:
+                self._run([(index, command, timer.key)], handled)
+        handled.outcomes.clear()  # nobody waits for them
 
     def _handle_commands(self, offset: int, batch: Commands, handled: Handled) -> None:
         header = batch.header
@@ -197,7 +215,7 @@ class Image:
                 reply = command.handle(entity, context)
                 # A reply is encoded at once: it may be part of the state, and change with it.
                 outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
-                effects = self._effects(index, key) if context._sends or context._events else None
+                effects = self._effects(index, key) if context._effective else None
                 # Last, because it makes the changes final.
                 if checked:
                     guard.settle(entity, key, before, undo)
@@ -215,8 +233,7 @@ class Image:
             if entity is new:
                 entities[key] = entity
             if effects is not None:
-                handled.messages.extend(effects[0])
-                handled.events.extend(effects[1])
+                self._take_effect(effects, handled)
             keep(outcome)
         self.handled += len(handled.outcomes) - already
 
@@ -235,19 +252,38 @@ class Image:
             error = f"{type(problem).__name__}: {problem}"[:500]
             self.quarantine.append(QuarantineRow(self.offset, index, name, key, error))
 
-    def _effects(self, index: int, of: str) -> tuple[list[Message], list[Emitted]]:
-        sends, events = self._context._take_effects()
+    def _effects(self, index: int, of: str) -> _Effects:
+        """The effects of a command of the entity `of`, encoded; it raises what cannot be, before anything happens."""
+        made = self._context._take_effects()
         messages = []
-        for number, (key, command) in enumerate(sends):
-            name, version = command.__engram__.name or "", command.__engram__.version
-            body = self.codec.encode_body(command)
-            # Read back here, where it can be quarantined: a record that cannot be decoded stops its receiver.
-            self.codec.decode_command(name, version, body)
+        for number, (key, command) in enumerate(made.sends):
+            name, version, body = self._readable(command)
             messages.append(Message(name, version, key, body, Origin(self.offset, index, number)))
-        return messages, [
+        events = [
             Emitted(self.offset, index, number, of, event, self.codec.encode_body(event))
-            for number, event in enumerate(events)
+            for number, event in enumerate(made.events)
         ]
+        timers = []
+        for number, (due, command) in enumerate(made.scheduled):
+            name, version, body = self._readable(command)
+            timers.append(Timer(due, self.offset, index, number, of, name, version, body.decode()))
+        return _Effects(messages, events, timers, made.cancelled)
+
+    def _readable(self, command: Command[Any, Any]) -> tuple[str, int, bytes]:
+        """Name, version and body of a command, which was read back: here it can be quarantined, while a record that
+        cannot be decoded stops its receiver."""
+        name, version = command.__engram__.name or "", command.__engram__.version
+        body = self.codec.encode_body(command)
+        self.codec.decode_command(name, version, body)
+        return name, version, body
+
+    def _take_effect(self, effects: _Effects, handled: Handled) -> None:
+        handled.messages.extend(effects.messages)
+        handled.events.extend(effects.events)
+        for timer in effects.timers:
+            self.timers.add(timer)
+        for handle in effects.cancelled:
+            self.timers.cancel(handle)
 
     def _check_effect(self, effect: Any) -> None:
         kind = "event" if isinstance(effect, Event) else "command"
@@ -318,6 +354,7 @@ class Image:
             origins=[OriginRow(p, *origin) for p, origin in sorted(self.origins.items())],
             quarantine=list(self.quarantine),
             quarantined=self.quarantined,
+            timers=self.timers.all(),
         )
 
     def load(self, rows: list[EntityRow], memory: Memory) -> None:
@@ -337,8 +374,18 @@ class Image:
             (r.idempotency_key, (r.fingerprint, Outcome(Verdict(r.verdict), r.body.encode()))) for r in memory.keys
         )
         self.origins.update((r.partition, Origin(r.offset, r.index, r.number)) for r in memory.origins)
+        self.timers = Timers(memory.timers)
         self.quarantine.extend(memory.quarantine)
         self.quarantined = memory.quarantined
+
+
+class _Effects(NamedTuple):
+    """What a command brings about besides the change of its entity, encoded."""
+
+    messages: list[Message]
+    events: list[Emitted]
+    timers: list[Timer]
+    cancelled: list[str]
 
 
 class _Home:

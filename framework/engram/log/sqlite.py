@@ -25,6 +25,7 @@ _KINDS = {kind.value: kind for kind in Kind}
 # Offsets of a partition share one integer key with it, so that a partition's records lie together.
 _BITS = 40
 _MAX_PARTITIONS = 1 << 15
+_BELOW_ZERO = 100_000_000
 # Another process may hold the write lock while the disk syncs; far beyond any healthy fsync.
 _BUSY_SECONDS = 30.0
 
@@ -171,7 +172,10 @@ class SqliteLog:
         )
         with self._lock, self._durably("read"):
             (greatest,) = self._sql.execute(query, (partition, origin_partition)).fetchone()
-        return None if greatest is None else Origin(*map(int, greatest.split(".")))
+        if greatest is None:
+            return None
+        offset, index, number = map(int, greatest.split("."))
+        return Origin(offset, index - _BELOW_ZERO, number)
 
     def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
         query = (
@@ -240,8 +244,8 @@ def _is_empty(db: sqlite3.Connection) -> bool:
 
 
 def _origin_text(origin: Origin) -> str:
-    # Padded, so that the order of texts is the order of origins.
-    return f"{origin.offset:015}.{origin.index:09}.{origin.number:09}"
+    # Padded, so that the order of texts is the order of origins; timers have indices below zero.
+    return f"{origin.offset:015}.{origin.index + _BELOW_ZERO:09}.{origin.number:09}"
 
 
 def _opening_problem(path: Path, problem: Exception) -> str:

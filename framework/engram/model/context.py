@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engram.errors import Misuse
 from engram.model.position import Position
@@ -16,8 +16,18 @@ if TYPE_CHECKING:
     from engram.model.event import Event
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 KEY_BYTES = 1024
+
+
+class Effects(NamedTuple):
+    """What a handler wants to happen besides the change of its entity. Times are in milliseconds."""
+
+    sends: list[tuple[str, Command[Any, Any]]]
+    events: list[Event]
+    scheduled: list[tuple[int, Command[Any, Any]]]
+    cancelled: list[str]
 
 
 class Context:
@@ -27,8 +37,8 @@ class Context:
     """
 
     __slots__ = (
-        "_check", "_events", "_ids", "_ids_at", "_index", "_now", "_offset", "_partition", "_random", "_random_at",
-        "_sends", "_time",
+        "_cancelled", "_check", "_effective", "_events", "_ids", "_ids_at", "_index", "_now", "_offset", "_partition",
+        "_random", "_random_at", "_scheduled", "_sends", "_time",
     )  # fmt: skip
 
     def __init__(self, partition: int, check: Callable[[Any], None]) -> None:
@@ -44,6 +54,9 @@ class Context:
         self._random_at = (-1, 0)
         self._sends: list[tuple[str, Command[Any, Any]]] = []
         self._events: list[Event] = []
+        self._scheduled: list[tuple[int, Command[Any, Any]]] = []
+        self._cancelled: list[str] = []
+        self._effective = False  # whether there is any effect
 
     @property
     def now(self) -> datetime:
@@ -84,11 +97,35 @@ class Context:
         check_key(key)
         self._check(command)
         self._sends.append((key, command))
+        self._effective = True
 
     def emit(self, event: Event) -> None:
         """Lets a fact out of the application, exactly once."""
         self._check(event)
         self._events.append(event)
+        self._effective = True
+
+    def schedule(self, at: datetime | timedelta, command: Command[Any, Any]) -> str:
+        """Has the command handled by this entity at a time, or after a while; exactly once. Returns its handle.
+
+        It is handled with the first record whose time is not before that, soon after it at the latest while the
+        application runs. A time in the past is the next record's. Nobody gets the reply.
+        """
+        self._check(command)
+        if isinstance(at, timedelta):
+            due = self._time + max(0, round(at / _MILLISECOND))
+        elif at.tzinfo is None:
+            raise Misuse("A timer's time needs a time zone: add one, such as datetime.UTC, or give a timedelta.")
+        else:
+            due = -((_EPOCH - at) // _MILLISECOND)  # rounded up: not before
+        self._scheduled.append((due, command))
+        self._effective = True
+        return f"{self._offset}.{self._index}.{len(self._scheduled) - 1}"
+
+    def cancel(self, handle: str) -> None:
+        """Cancels what `schedule` returned the handle of. One that was handled already is left alone."""
+        self._cancelled.append(handle)
+        self._effective = True
 
     def _digest(self, purpose: bytes, size: int) -> bytes:
         place = b"%d:%d.%d" % (self._partition, self._offset, self._index)
@@ -102,9 +139,10 @@ class Context:
             self._time = time
             self._now = None
 
-    def _take_effects(self) -> tuple[list[tuple[str, Command[Any, Any]]], list[Event]]:
-        effects = self._sends, self._events
-        self._sends, self._events = [], []
+    def _take_effects(self) -> Effects:
+        effects = Effects(self._sends, self._events, self._scheduled, self._cancelled)
+        self._sends, self._events, self._scheduled, self._cancelled = [], [], [], []
+        self._effective = False
         return effects
 
 

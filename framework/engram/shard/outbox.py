@@ -58,12 +58,14 @@ class Outbox:
         self._events: list[OutEvent] = []
         self._taken_messages: dict[int, list[Message]] = {}
         self._taken_events: list[OutEvent] = []
+        self._tick: int | None = None
+        self._taken_tick: int | None = None
         self._sent: dict[int, Origin] = {}
 
     @property
     def untaken(self) -> bool:
         """Whether there is something that no append has taken yet."""
-        return bool(self._messages or self._events)
+        return bool(self._messages or self._events) or self._tick is not None
 
     @property
     def pending(self) -> bool:
@@ -72,7 +74,7 @@ class Outbox:
 
     @property
     def _taken(self) -> bool:
-        return bool(self._taken_messages or self._taken_events)
+        return bool(self._taken_messages or self._taken_events) or self._taken_tick is not None
 
     @property
     def size(self) -> int:
@@ -84,11 +86,12 @@ class Outbox:
         if not self._taken:
             self._taken_messages, self._messages = self._messages, {}
             self._taken_events, self._events = self._events, []
+            self._taken_tick, self._tick = self._tick, None
         return self._taken
 
     def drop(self) -> None:
         """Forgets what no append has taken yet."""
-        self._messages, self._events = {}, []
+        self._messages, self._events, self._tick = {}, [], None
 
     def add(self, handled: Handled, image: Image) -> None:
         for message in handled.messages:
@@ -97,6 +100,10 @@ class Outbox:
         if handled.events:
             self._events.extend(self._out(emitted, image) for emitted in handled.events)
 
+    def tick(self, time: int) -> None:
+        """Has the time told to the partition itself: a timer is due."""
+        self._tick = time
+
     def waiting(self) -> tuple[list[Entry], list[OutEvent]]:
         """What was taken, as records and events; call `sent` when it is durable."""
         # Left out here and not in `add`, which must not fail: its record is handled, and its effects would be lost.
@@ -104,11 +111,13 @@ class Outbox:
             self._entries(partition, [m for m in messages if m.origin > self._already_sent(partition)])
             for partition, messages in self._taken_messages.items()
         )
-        return list(chain.from_iterable(entries)), self._taken_events
+        tick = [] if self._taken_tick is None else [Entry(self._partition, Kind.TICK, self._taken_tick, b"")]
+        return [*chain.from_iterable(entries), *tick], self._taken_events
 
     def sent(self) -> None:
         self._taken_messages = {}
         self._taken_events = []
+        self._taken_tick = None
 
     def _already_sent(self, destination: int) -> Origin:
         if destination not in self._sent:

@@ -24,6 +24,7 @@ class Owned:
         self.snapshot_handled = 0
         self.effects = 0  # the append after which the effects of the snapshot under way are durable
         self.writing = False
+        self.ticked = (0, 0)  # the due time and the offset for which the time was told last
         self.unread: deque[Record] = deque()  # read from the log, and not handled yet
 
     def stop(self, problem: Exception) -> None:

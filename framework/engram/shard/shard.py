@@ -160,6 +160,8 @@ class Shard:
         for incoming in self._transport.poll(self._watch, timeout):
             self._serve(incoming)
         self._busy = self._handle_new()
+        if not self._busy:
+            self._tell_the_time()
         self._flusher.turn()
         self._questions.look_again(self.owned)
         if self._clock() - self._announced >= _ANNOUNCE_MS:
@@ -172,8 +174,9 @@ class Shard:
     def _nap(self) -> int:
         if self._busy or any(owned.image.freeze is not None for owned in self._serving()):
             return 0
-        deadline = self._questions.next_deadline()
-        return _NAP_MS if deadline is None else max(0, min(_NAP_MS, deadline - self._clock()))
+        moments = [owned.image.timers.next_due() for owned in self._serving() if not self._told(owned)]
+        nearest = min(filter(None, [self._questions.next_deadline(), *moments]), default=None)
+        return _NAP_MS if nearest is None else max(0, min(_NAP_MS, nearest - self._clock()))
 
     def _serve(self, incoming: Incoming) -> None:
         request = incoming.request
@@ -205,6 +208,18 @@ class Shard:
                 self._flusher.drop(owned.partition)
                 self._announced = 0  # tell the registry now, not in its turn
         return busy
+
+    def _tell_the_time(self) -> None:
+        """A partition in which nothing happens gets a record with the time when a timer is due."""
+        now = self._clock()
+        for owned in self._serving():
+            due = owned.image.timers.next_due()
+            if due is not None and due <= now and not self._told(owned):
+                owned.ticked = due, owned.image.offset
+                self._outboxes[owned.partition].tick(now)
+
+    def _told(self, owned: Owned) -> bool:
+        return owned.ticked == (owned.image.timers.next_due(), owned.image.offset)
 
     def _finish_effects(self) -> None:
         try:

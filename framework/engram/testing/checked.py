@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from engram.codec.codec import Codec, Commands, Messages
-from engram.codec.record import Record
+from engram.codec.record import Kind, Record
 from engram.errors import Corrupt
 from engram.image.image import Handled, Image
 from engram.image.outcome import Verdict
@@ -16,6 +16,7 @@ from engram.model.entity import Entity
 
 B = TypeVar("B")
 Rows = dict[tuple[str, str], bytes]
+Named = list[tuple[Command[Any, Any], str]]
 
 
 class CheckedImage:
@@ -35,17 +36,23 @@ class CheckedImage:
         self._rows: Rows = {}
 
     def handle(self, record: Record) -> Handled:
-        content = self._codec.decode_record(record)
-        assert isinstance(content, Commands | Messages)
-        told = " and ".join(
-            tell(command, key) for command, key in zip(content.commands, content.header.keys, strict=True)
-        )
+        named = self._named(record)
+        told = " and ".join(tell(command, key) for command, key in named)
         handled = self.image.handle(record)
-        self._check_replies(content.commands, handled, told)
+        self._check_replies([command for command, _ in named], handled, told)
         self._check_effects(handled, told)
-        self._check_entities(content, handled, told)
+        self._check_entities(named, handled, told)
         self._check_twin(record, handled, told)
         return handled
+
+    def _named(self, record: Record) -> Named:
+        """The commands that the record has handled, and their keys; for a tick, those of the timers."""
+        if record.kind is Kind.TICK:
+            due = sorted(timer for timer in self.image.timers.all() if timer.due <= record.time)
+            return [(self._codec.decode_command(t.name, t.version, t.body.encode()), t.key) for t in due]
+        content = self._codec.decode_record(record)
+        assert isinstance(content, Commands | Messages)
+        return list(zip(content.commands, content.header.keys, strict=True))
 
     def _check_replies(self, commands: list[Command[Any, Any]], handled: Handled, told: str) -> None:
         for command, outcome in zip(commands, handled.outcomes, strict=False):  # messages have no replies
@@ -64,12 +71,12 @@ class CheckedImage:
             event = emitted.event
             check_boundary(self._codec.encode_body(event), event, self._codec.decode_event, f"{event!r} of {told}")
 
-    def _check_entities(self, content: Commands | Messages, handled: Handled, told: str) -> None:
+    def _check_entities(self, commands: Named, handled: Handled, told: str) -> None:
         rows = self._encode(self.image, told)
         refused = [outcome.verdict is not Verdict.REPLY for outcome in handled.outcomes]
         named = {
             (entity_of(type(command)).__engram__.name, key)
-            for index, (command, key) in enumerate(zip(content.commands, content.header.keys, strict=True))
+            for index, (command, key) in enumerate(commands)
             if index >= len(refused) or not refused[index]
         }
         for (name, key), state in rows.items():

@@ -68,13 +68,22 @@ class Scenario:
         return self._now
 
     def at(self, now: datetime) -> Self:
-        """Moves time to `now`; it never goes back."""
+        """Moves time to `now`, and it never goes back. Timers that are due on the way fire, each at its time."""
+        __tracebackhide__ = True
         if now.tzinfo is None:
             raise Misuse(f"{now} has no time zone: write datetime(..., tzinfo=UTC).")
         if now < self._now:
             raise Misuse(f"Time does not go back: it is {self._now}, and {now} was asked for.")
-        self._now = _EPOCH + (now - _EPOCH) // _MS * _MS  # as exact as records are
+        wanted = _EPOCH + (now - _EPOCH) // _MS * _MS  # as exact as records are
+        while (due := self._next_due()) is not None and due <= wanted:
+            self._now = max(self._now, due)
+            self._deliver("A timer")
+        self._now = wanted
         return self
+
+    def _next_due(self) -> datetime | None:
+        due = [moment for checked in self._images if (moment := checked.image.timers.next_due()) is not None]
+        return _EPOCH + min(due) * _MS if due else None
 
     def pass_time(self, duration: timedelta) -> Self:
         return self.at(self._now + duration)
@@ -194,6 +203,10 @@ class Scenario:
         """Handles messages until none is on its way, in rounds, as a shard does."""
         __tracebackhide__ = True
         for _ in range(_ROUNDS):
+            for checked, outbox in zip(self._images, self._outboxes, strict=True):
+                due = checked.image.timers.next_due()
+                if due is not None and due <= self._clock():
+                    outbox.tick(self._clock())
             flush(self._outboxes, self._log)
             waiting = [p for p, checked in enumerate(self._images) if self._log.end(p) > checked.image.offset]
             if not waiting:
@@ -207,8 +220,11 @@ class Scenario:
         record = self._record(self._images[partition].image)
         handled = self._next(partition)
         for index, problem in handled.failures.items():
-            content: Any = self._codec.decode_record(record)
-            message = tell(content.commands[index], content.header.keys[index])
+            row = self._images[partition].image.quarantine[-1]
+            message = f"{row.command} of {row.key!r}"
+            if index >= 0:
+                content: Any = self._codec.decode_record(record)
+                message = tell(content.commands[index], content.header.keys[index])
             raise AssertionError(
                 f"{cause} led to {message}, which was quarantined ({type(problem).__name__}: {problem})."
             ) from problem
