@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Annotated
 
 from engram import Command, Context, Rejected
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from sample_apps.social.events import Followed, Published
-from sample_apps.social.user import TIMELINE_LENGTH, Post, TimelineEntry, User
+from sample_apps.social.user import TIMELINE_LENGTH, Draft, Post, TimelineEntry, User
 
 Name = Annotated[str, Field(min_length=1, max_length=80)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
@@ -70,11 +70,54 @@ class Publish(Command[User, str], name="publish"):
     def handle(self, user: User, ctx: Context) -> str:
         _registered(user)
         post = ctx.new_id()
-        user.posts[post] = Post(text=self.text, at=ctx.now)
-        for follower in user.followers:
-            ctx.send(follower, Deliver(author=user.key, post=post, text=self.text, at=ctx.now))
-        ctx.emit(Published(author=user.key, post=post))
+        _publish(user, post, self.text, ctx)
         return post
+
+
+def _publish(user: User, post: str, text: str, ctx: Context) -> None:
+    user.posts[post] = Post(text=text, at=ctx.now)
+    for follower in user.followers:
+        ctx.send(follower, Deliver(author=user.key, post=post, text=text, at=ctx.now))
+    ctx.emit(Published(author=user.key, post=post))
+
+
+class PublishLater(Command[User, str], name="publish_later"):
+    """Write a post that is published at a time; the reply is its id."""
+
+    text: Text
+    at: AwareDatetime
+
+    def handle(self, user: User, ctx: Context) -> str:
+        _registered(user)
+        if self.at <= ctx.now:
+            raise Rejected("in_the_past", f"{self.at} is over: publish it now.")
+        post = ctx.new_id()
+        timer = ctx.schedule(self.at, PublishDraft(post=post))
+        user.drafts[post] = Draft(text=self.text, at=self.at, timer=timer)
+        return post
+
+
+class Discard(Command[User, None], name="discard"):
+    """Take a post back that is not published yet."""
+
+    post: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        if self.post not in user.drafts:
+            raise Rejected("unknown_draft", f"No post {self.post} waits to be published.")
+        ctx.cancel(user.drafts.pop(self.post).timer)
+
+
+class PublishDraft(Command[User, None], name="publish_draft"):
+    """The time of a draft has come."""
+
+    post: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        draft = user.drafts.pop(self.post, None)
+        if draft is None:
+            raise Rejected("unknown_draft", f"No post {self.post} waits to be published.")
+        _publish(user, self.post, draft.text, ctx)
 
 
 class Like(Command[User, None], name="like"):

@@ -35,6 +35,12 @@ class PostView(_View):
     likes: int
 
 
+class DraftView(_View):
+    post: str
+    text: str
+    at: datetime
+
+
 class TimelineView(_View):
     author: str
     post: str
@@ -67,6 +73,13 @@ class Posts(Query[User, list[PostView]], name="posts"):
     def answer(self, user: User) -> list[PostView]:
         newest = islice(reversed(user.posts.items()), self.limit)
         return [PostView(post=key, text=p.text, at=p.at, likes=len(p.likes)) for key, p in newest]
+
+
+class Drafts(Query[User, list[DraftView]], name="drafts"):
+    """A user's posts that wait to be published, in the order in which they were written."""
+
+    def answer(self, user: User) -> list[DraftView]:
+        return [DraftView(post=key, text=draft.text, at=draft.at) for key, draft in user.drafts.items()]
 
 
 class Timeline(Query[User, list[TimelineView]], name="timeline"):

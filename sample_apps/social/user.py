@@ -27,6 +27,15 @@ class Post(Part):
     likes: dict[str, None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A post that waits for its time, and the handle of the timer that it waits with."""
+
+    text: str
+    at: datetime
+    timer: str
+
+
 @dataclass(slots=True, kw_only=True)
 class User(Entity, name="user"):
     name: str = ""
@@ -36,6 +45,7 @@ class User(Entity, name="user"):
     posts: dict[str, Post] = field(default_factory=dict)
     liked: dict[str, None] = field(default_factory=dict)
     timeline: list[TimelineEntry] = field(default_factory=list)
+    drafts: dict[str, Draft] = field(default_factory=dict)
 
     @property
     def registered(self) -> bool:

@@ -11,9 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_apps.social import app
-from sample_apps.social.commands import Deliver, Follow, GainFollower, GainLike, Like, Publish, Register, Unfollow
+from sample_apps.social.commands import (
+    Deliver,
+    Discard,
+    Follow,
+    GainFollower,
+    GainLike,
+    Like,
+    Publish,
+    PublishLater,
+    Register,
+    Unfollow,
+)
 from sample_apps.social.events import Followed, Published
-from sample_apps.social.queries import Followers, Following, Posts, Profile, ProfileCard, Timeline
+from sample_apps.social.queries import Drafts, Followers, Following, Posts, Profile, ProfileCard, Timeline
 from sample_apps.social.user import TIMELINE_LENGTH, User
 
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
@@ -204,3 +215,36 @@ def test_no_command_fails(history):
     for key, command in history:
         s.when(key, command).handled()
     s.check()
+
+
+# Posts for later
+
+
+def test_a_post_for_later_is_published_at_its_time(s):
+    """It waits among the drafts, then it is a post, and followers have it."""
+    s.given("bob", Follow(whom="ada"))
+    noon = s.now + timedelta(hours=12)
+    post = s.given("ada", PublishLater(text="Lunch!", at=noon))
+    s.pass_time(timedelta(hours=11))
+    waiting = s.ask("ada", Drafts()), s.ask("ada", Posts())
+    s.pass_time(timedelta(hours=2))
+
+    assert ([draft.post for draft in waiting[0]], waiting[1]) == ([post], [])
+    assert [(p.post, p.at) for p in s.ask("ada", Posts())] == [(post, noon)]
+    assert [(e.author, e.at) for e in s.ask("bob", Timeline())] == [("ada", noon)]
+    assert s.ask("ada", Drafts()) == []
+
+
+def test_a_discarded_draft_is_never_published(s):
+    """Discarded is gone, and cannot be discarded again."""
+    post = s.given("ada", PublishLater(text="Oops", at=s.now + timedelta(hours=1)))
+    s.given("ada", Discard(post=post))
+    s.pass_time(timedelta(days=1))
+
+    assert s.ask("ada", Posts()) == []
+    s.when("ada", Discard(post=post)).rejected("unknown_draft")
+
+
+def test_a_post_for_the_past_is_refused(s):
+    """The refusal says what to do instead."""
+    s.when("ada", PublishLater(text="Late", at=s.now)).rejected("in_the_past")

@@ -103,7 +103,7 @@ def described(record: Record, codec: Codec) -> dict[str, Any]:
         "time": record.time,
         "bytes": len(record.payload),
     }
-    if record.kind is Kind.NOTHING:
+    if record.kind in (Kind.NOTHING, Kind.TICK):
         return about
     try:
         content = codec.decode_record(record)
