@@ -19,10 +19,14 @@ _MISSING: Any = object()
 _SMALL = 64
 
 # Looked up once: these are on the hot path.
-_append, _insert, _delitem = list.append, list.insert, list.__delitem__
+_append, _pop = list.append, list.pop
 
 # An undo log as seen from below: a list of (function, arguments...) with a list `unsettled`.
 _Undo = Any
+
+
+def _put_back(values: list[Any], index: int, value: Any) -> None:
+    list.insert(values, index if index >= 0 else index + len(values) + 1, value)
 
 
 class TrackedList(list[Any]):
@@ -96,9 +100,7 @@ class TrackedList(list[Any]):
 
     def __delitem__(self, index: Any) -> None:
         if type(index) is int:
-            value = self[index]
-            _delitem(self, index)
-            self._undo.append((_insert, self, index if index >= 0 else index + len(self) + 1, value))
+            self._undo.append((_put_back, self, index, _pop(self, index)))
             return
         if not isinstance(index, slice):
             self.pop(index)
