@@ -7,11 +7,10 @@ import asyncio
 import pytest
 from engram.dev.kafka import Brokers
 
-from tests.chaos.storm import TOPIC, Storm, compare, kill_leader, kill_shard, pause_leader, running
-
-pytestmark = pytest.mark.spark
+from tests.chaos.storm import TOPIC, LoadHadStopped, Storm, compare, kill_leader, kill_shard, pause_leader, running
 
 
+@pytest.mark.spark
 def test_a_short_storm_loses_doubles_and_reorders_nothing(kafka_cluster: Brokers, tmp_path, capsys):
     """A leader killed, a shard killed, a leader paused, under load: what was acknowledged is there once and in order.
 
@@ -25,3 +24,12 @@ def test_a_short_storm_loses_doubles_and_reorders_nothing(kafka_cluster: Brokers
 
     assert figures["digests_equal"]
     assert figures["events"] == figures["acknowledged"] > 100
+
+
+def test_a_storm_without_load_does_not_count(monkeypatch):
+    """When clients are not acknowledged often enough before a fault, the run says that it shows nothing."""
+    monkeypatch.setattr("tests.chaos.storm._SETTLE_S", 0.1)
+    storm = Storm(None, "", "", writers=1, least_rate=500)
+
+    with pytest.raises(LoadHadStopped, match="only 0 commands/s before the fault, and 500 are wanted"):
+        asyncio.run(storm._under_load([]))

@@ -162,8 +162,8 @@ def test_a_receiver_that_comes_back_from_a_snapshot_still_drops_what_it_has_seen
     assert again.partition(1).replayed == 1
 
 
-def test_an_old_owner_that_sends_after_the_new_one_is_heard_once(network: Network, log: FaultyLog):
-    """Before it has met the new owner, an old one sends what the new one has sent too: the receiver drops it."""
+def _replaced_before_it_could_send(network: Network, log: FaultyLog) -> tuple[Owner, Owner, Owner, str]:
+    """An owner that could not send a follow; the new one, which has, and an unfollow too; the receiver, and whom."""
     ada, bob = network.key_in(0), network.key_in(1)
     old, receiver = network.start([0]), network.start([1])
     network.send(ada, Register(name="Ada"))
@@ -174,6 +174,12 @@ def test_an_old_owner_that_sends_after_the_new_one_is_heard_once(network: Networ
     new = network.start([0])
     network.send(ada, Unfollow(whom=bob))
     network.settle(new, receiver)
+    return old, new, receiver, bob
+
+
+def test_an_old_owner_that_sends_after_the_new_one_is_heard_once(network: Network, log: FaultyLog):
+    """Before it has met the new owner, an old one sends what the new one has sent too: the receiver drops it."""
+    old, new, receiver, bob = _replaced_before_it_could_send(network, log)
 
     old.shard._flusher.turn()
     network.settle(new, receiver)
@@ -185,16 +191,7 @@ def test_an_old_owner_that_sends_after_the_new_one_is_heard_once(network: Networ
 
 def test_an_old_owner_drops_its_effects_when_it_meets_the_new_one(network: Network, log: FaultyLog):
     """What it could not send, the new owner has sent: it handled the same records."""
-    ada, bob = network.key_in(0), network.key_in(1)
-    old, receiver = network.start([0]), network.start([1])
-    network.send(ada, Register(name="Ada"))
-    network.send(ada, Follow(whom=bob))
-    log.full = True
-    old.step()
-    log.full = False
-    new = network.start([0])
-    network.send(ada, Unfollow(whom=bob))
-    network.settle(new, receiver)
+    old, new, receiver, bob = _replaced_before_it_could_send(network, log)
 
     old.step()
     network.settle(new, receiver)
