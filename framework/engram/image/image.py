@@ -96,8 +96,10 @@ class Image:
                 f"Partition {self.partition} expected record {self.offset} next and was given record "
                 f"{record.offset} of partition {record.partition}: records are missing from the log."
             )
-        content = self._decode(record)
+        content, problem = self._decode(record)
         handled = Handled(content.header.writer if isinstance(content, Commands) else "", [], [], [], {})
+        if problem is not None:
+            handled.failures[0] = problem
         self.last_index = 0
         if isinstance(content, Epoch):
             self.epoch = record.offset
@@ -117,17 +119,17 @@ class Image:
             self.changed = self.offset
         return handled
 
-    def _decode(self, record: Record) -> Commands | Messages | Epoch | None:
+    def _decode(self, record: Record) -> tuple[Commands | Messages | Epoch | None, Corrupt | None]:
         if record.kind in (Kind.NOTHING, Kind.TICK):
-            return None
+            return None, None
         try:
-            return self.codec.decode_record(record)
+            return self.codec.decode_record(record), None
         except Corrupt as problem:
             if record.kind is not Kind.PLAIN:
                 raise
             # Nobody has checked it at a gateway: a stranger's mistake must not stop the partition.
             self._set_aside(0, "", "", problem)
-            return None
+            return None, problem
 
     def _fire(self, handled: Handled) -> None:
         """Handles what is due, before the record's own commands: with indices below theirs."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
 
+# A gateway and a shard ask for the same keys again and again, and the hash takes microseconds in Python.
+@lru_cache(maxsize=1 << 16)
 def partition_of(key: str, partitions: int) -> int:
     """The partition of `key`, as Kafka's default partitioner chooses it for the key's UTF-8 bytes."""
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
