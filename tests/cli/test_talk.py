@@ -62,7 +62,7 @@ def test_an_idempotency_key_makes_a_repeated_command_one(engram: Engram, social:
         (("ask", "profil", "ada"), "App social has no query 'profil'. Did you mean profile?"),
         (
             ("ask", "zzz", "ada"),
-            "App social has no query 'zzz'. It has: followers, following, posts, profile, timeline.",
+            "App social has no query 'zzz'. It has: drafts, followers, following, posts, profile, timeline.",
         ),
         (("send", "publish", "ada", "{}"), "The body does not fit: text: Field required."),
         (("send", "publish", "ada", "{"), "The body is not JSON:"),
