@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PORT ?= 8080
 NAME ?= all
+WORKERS ?= 3
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check bench chaos docs clean java
+.PHONY: help demo run test check bench chaos fuzz models docs clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,20 +21,27 @@ demo: $(READY) java ## Run the social network on Spark, kill a shard, check that
 run: $(READY) java ## Serve the social network until Ctrl-C (PORT=8080, LOG=sqlite:data/social.db)
 	@$(BIN)/engram run sample_apps.social:app --log $(or $(LOG),sqlite:data/social.db) --shards 2 --port $(PORT)
 
-test: $(READY) java ## Run all tests, those on real Spark included
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(READY) java ## Run all tests, those on real Spark included, in three processes side by side (WORKERS=0: in one)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-check: $(READY) ## ruff, mypy, import-linter, and that generated docs are up to date
+check: $(READY) ## ruff, mypy, import-linter, and that generated docs and the apps' schemas are up to date
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n +9
 	@$(BIN)/python docs/reference/generate.py --check
+	@$(BIN)/engram schema check sample_apps.social:app && $(BIN)/engram schema check sample_apps.impressions:app
 
 bench: $(READY) java ## Measure (NAME=hotpath for one); results in bench/results/
 	@$(BIN)/python -m bench $(NAME)
 
 chaos: $(READY) java ## Break brokers and shards under load for some minutes, on three real Kafka brokers, and compare
 	@$(BIN)/python -m tests.chaos
+
+fuzz: $(READY) ## Damage snapshots in every way that we know, again and again, and look what comes of it (COUNT=20000, SEED=0)
+	@$(BIN)/python -m tests.snapshots.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
+models: $(READY) ## Ask for what the model knows while commands, crashes and rescales go on (COUNT=100000, SEED=0)
+	@$(BIN)/python -m tests.read_models $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 docs: $(READY) ## Write the generated reference pages anew
 	@$(BIN)/python docs/reference/generate.py

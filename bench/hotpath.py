@@ -26,8 +26,10 @@ from engram.codec.record import Envelope, Kind, encode_commands
 from engram.log.base import Entry, Watch
 from engram.log.sqlite import SqliteLog
 from engram.shard.garbage import collect_rarely
+from engram.shard.owned import Owned
+from engram.shard.policy import Policy
 from engram.shard.requests import Incoming, Response, ShardStatus
-from engram.shard.shard import Policy, Shard
+from engram.shard.shard import Shard
 from engram.snapshots.files import FileSnapshots
 
 from bench.result import Aim, Result, Row
@@ -100,17 +102,20 @@ class Silence:
     def announce(self, status: ShardStatus) -> None:
         pass
 
+    def announcer(self) -> Silence:
+        return self
+
     def close(self) -> None:
         pass
 
 
 def measure() -> Result:
-    traffic = random.Random(1)
+    rng = random.Random(1)
     warm_up = [("impression", f"t{n}", {"user": "u0"}) for n in range(TWEETS)]
-    rounds = [list(_traffic(traffic, MEASURED)) for _ in range(REPETITIONS)]
+    rounds = [list(traffic(rng, MEASURED)) for _ in range(REPETITIONS)]
     with tempfile.TemporaryDirectory(prefix="engram-bench-") as folder:
-        batched = _Engram(Path(folder) / "batched.db", batch=BATCH)
-        single = _Engram(Path(folder) / "single.db", batch=1)
+        batched = Engram(Path(folder) / "batched.db", batch=BATCH)
+        single = Engram(Path(folder) / "single.db", batch=1)
         bare = _Bare()
         for contender in (batched, single, bare):
             contender.prepare(warm_up)
@@ -137,16 +142,16 @@ def measure() -> Result:
     return result
 
 
-def _traffic(traffic: random.Random, count: int, clicks: float = 0.3) -> Iterator[tuple[str, str, dict[str, str]]]:
+def traffic(rng: random.Random, count: int, clicks: float = 0.3) -> Iterator[tuple[str, str, dict[str, str]]]:
     for _ in range(count):
-        key, user = f"t{traffic.randrange(TWEETS)}", f"u{traffic.randrange(10_000)}"
-        if traffic.random() < clicks:
-            yield "click", key, {"user": user, "url": f"https://example.org/{traffic.randrange(1000)}"}
+        key, user = f"t{rng.randrange(TWEETS)}", f"u{rng.randrange(10_000)}"
+        if rng.random() < clicks:
+            yield "click", key, {"user": user, "url": f"https://example.org/{rng.randrange(1000)}"}
         else:
             yield "impression", key, {"user": user}
 
 
-class _Engram:
+class Engram:
     """A shard that owns one partition of a SQLite log."""
 
     def __init__(self, path: Path, *, batch: int) -> None:
@@ -154,7 +159,7 @@ class _Engram:
         self._batch = batch
         self._sequence = 0
         store = FileSnapshots(path.with_suffix(".snapshots"), app.name)
-        self._shard = Shard(
+        self.shard = Shard(
             app,
             number=0,
             partitions=[0],
@@ -168,7 +173,7 @@ class _Engram:
 
     def prepare(self, commands: list[tuple[str, str, dict[str, str]]]) -> None:
         self._append(commands, BATCH)
-        self._shard.recover()
+        self.shard.recover()
         collect_rarely()
         self._drain()
 
@@ -176,12 +181,16 @@ class _Engram:
         self._append(commands, self._batch)
         started = time.perf_counter()
         if snapshot:
-            self._shard.begin_snapshot(0)
+            self.shard.begin_snapshot(0)
         self._drain()
         return len(commands) / (time.perf_counter() - started)
 
+    @property
+    def owned(self) -> Owned:
+        return self.shard.owned[0]
+
     def close(self) -> None:
-        self._shard.close()
+        self.shard.close()
 
     def _append(self, commands: list[tuple[str, str, dict[str, str]]], batch: int) -> None:
         entries = []
@@ -196,8 +205,8 @@ class _Engram:
 
     def _drain(self) -> None:
         end = self._log.end(0)
-        while self._shard.owned[0].image.offset < end:
-            self._shard.step(wait=False)
+        while self.shard.owned[0].image.offset < end:
+            self.shard.step(wait=False)
 
 
 class _Bare:

@@ -27,7 +27,7 @@ from engram.log.open import open_log
 from engram.serving.registry import Registry
 from engram.serving.service import Service
 
-from bench.hotpath import SESSIONS, Impression, _traffic, app
+from bench.hotpath import SESSIONS, Impression, app, traffic
 from bench.result import Aim, Result, Row
 
 REPETITIONS = 5
@@ -44,7 +44,8 @@ from bench.hotpath import app
 from engram.clock import system_clock
 from engram.log.open import open_log
 from engram.serving.transport import ZmqTransport
-from engram.shard.shard import Policy, Shard
+from engram.shard.policy import Policy
+from engram.shard.shard import Shard
 from engram.snapshots.memory import MemorySnapshots
 
 log = open_log(sys.argv[1], app.name)
@@ -86,12 +87,12 @@ def measure() -> Result:
 
 
 def _entries(records: int, commands: int) -> Iterator[Entry]:
-    traffic = _traffic(random.Random(5), records * commands)
+    load = traffic(random.Random(5), records * commands)
     sequence = 0
     for _ in range(records):
         envelopes = []
         for _ in range(commands):
-            name, key, body = next(traffic)
+            name, key, body = next(load)
             sequence += 1
             session = f"s{sequence % SESSIONS}"
             envelopes.append(Envelope(name, 1, key, json.dumps(body).encode(), session, sequence))

@@ -11,12 +11,21 @@ import pytest
 from engram.dev.jars import kafka_jars
 from engram.dev.kafka import Brokers
 from engram.errors import Unavailable
+from hypothesis import HealthCheck, settings
 
 from tests.serving.running import RunningApp
+
+# How quickly examples come is the machine's business: tests run side by side.
+settings.register_profile("engram", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("engram")
+
+# Minutes long, in few files: begun last, they would be waited for alone.
+_LONG = ("tests/chaos/", "tests/spark/", "tests/dev/")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
     for item in items:
         if "kafka_at_hand" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 START = """
 from dataclasses import dataclass
 
-from engram import App, Client, Command, Context, Entity, Event, Query
+from engram import App, Client, Command, Context, Entity, Event, Principal, Query
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +47,17 @@ MISTAKES = {
         """
 class Like(Command[User, None], name="like"):
     def handle(self, page: Page, ctx: Context) -> None: ...
+""",
+        "override",
+    ),
+    "wrong_entity_to_authorize": (
+        """
+class Likes(Query[User, int], name="likes"):
+    def answer(self, user: User) -> int:
+        return 0
+
+    def authorize_entity(self, principal: Principal, page: Page) -> bool:
+        return True
 """,
         "override",
     ),

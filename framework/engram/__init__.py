@@ -2,39 +2,80 @@
 
 from typing import TYPE_CHECKING, Any
 
-from engram.errors import Behind, Corrupt, EngramError, Fenced, Misuse, Quarantined, Rejected, Unavailable
+from engram.errors import (
+    Ahead,
+    Behind,
+    Corrupt,
+    Denied,
+    EngramError,
+    Fenced,
+    Foreign,
+    Misuse,
+    Quarantined,
+    Rejected,
+    Unauthenticated,
+    Unavailable,
+    Unsettled,
+)
 from engram.model.app import App
-from engram.model.command import Command
+from engram.model.command import Broadcast, Command
 from engram.model.context import Context
-from engram.model.entity import Entity, Part
+from engram.model.entity import Entity, Part, Shared
 from engram.model.event import Event
+from engram.model.limits import Limits
 from engram.model.position import Position
+from engram.model.principal import Principal, allow
 from engram.model.query import Query
-from engram.model.upcaster import Json, upcaster
+from engram.model.read_model import Lookup, Ranked, Ranking, Search, Tally, Totals
+from engram.model.token import Token
+from engram.model.upcaster import Json, at_version, upcaster
+from engram.model.value import value
+from engram.model.windows import Window, Windows
 
 if TYPE_CHECKING:
     from engram.serving.client import Client
 
 __all__ = [
+    "Ahead",
     "App",
     "Behind",
+    "Broadcast",
     "Client",
     "Command",
     "Context",
     "Corrupt",
+    "Denied",
     "EngramError",
     "Entity",
     "Event",
     "Fenced",
+    "Foreign",
     "Json",
+    "Limits",
+    "Lookup",
     "Misuse",
     "Part",
     "Position",
+    "Principal",
     "Quarantined",
     "Query",
+    "Ranked",
+    "Ranking",
     "Rejected",
+    "Search",
+    "Shared",
+    "Tally",
+    "Token",
+    "Totals",
+    "Unauthenticated",
     "Unavailable",
+    "Unsettled",
+    "Window",
+    "Windows",
+    "allow",
+    "at_version",
     "upcaster",
+    "value",
 ]
 
 

@@ -1,14 +1,19 @@
-"""What users do. Each command changes one user and reaches others only by sending."""
+"""What users do. Each command changes one user and reaches others only by sending.
+
+Users act for themselves (`allow.owner`); what entities and timers send is for no client (`allow.nobody`).
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated
 
-from engram import Command, Context, Rejected
+from engram import Command, Context, Rejected, allow
 from pydantic import AwareDatetime, Field
 
-from sample_apps.social.events import Followed, Published
+from sample_apps.social.events import Followed, Notified, Published
+from sample_apps.social.rules import Rules, words_of
+from sample_apps.social.tag import UseTag, tags_of
 from sample_apps.social.user import TIMELINE_LENGTH, Draft, Post, TimelineEntry, User
 
 Name = Annotated[str, Field(min_length=1, max_length=80)]
@@ -21,7 +26,7 @@ def _registered(user: User) -> None:
         raise Rejected("unknown_user", f"There is no user {user.key}.")
 
 
-class Register(Command[User, None], name="register"):
+class Register(Command[User, None], name="register", authorize=allow.owner):
     """Become a user."""
 
     name: Name
@@ -33,7 +38,7 @@ class Register(Command[User, None], name="register"):
         user.since = ctx.now
 
 
-class Follow(Command[User, None], name="follow"):
+class Follow(Command[User, None], name="follow", authorize=allow.owner):
     """See what somebody publishes from now on."""
 
     whom: Key
@@ -49,7 +54,29 @@ class Follow(Command[User, None], name="follow"):
         ctx.emit(Followed(who=user.key, whom=self.whom))
 
 
-class Unfollow(Command[User, None], name="unfollow"):
+class Protect(Command[User, None], name="protect", authorize=allow.owner):
+    """From now on only followers read, and who wants to be one must be admitted; or everybody may again."""
+
+    protected: bool = True
+
+    def handle(self, user: User, ctx: Context) -> None:
+        _registered(user)
+        user.protected = self.protected
+
+
+class Admit(Command[User, None], name="admit", authorize=allow.owner):
+    """Let somebody follow who has asked for it."""
+
+    whom: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        if self.whom not in user.asking:
+            raise Rejected("not_asking", f"{self.whom} does not ask to follow you.")
+        del user.asking[self.whom]
+        _gain_follower(user, self.whom, ctx)
+
+
+class Unfollow(Command[User, None], name="unfollow", authorize=allow.owner):
     """See no more of somebody."""
 
     whom: Key
@@ -58,30 +85,46 @@ class Unfollow(Command[User, None], name="unfollow"):
         if self.whom not in user.following:
             raise Rejected("not_following", f"You do not follow {self.whom}.")
         del user.following[self.whom]
+        user.celebrities.pop(self.whom, None)
         user.timeline = [entry for entry in user.timeline if entry.author != self.whom]
         ctx.send(self.whom, LoseFollower(by=user.key))
 
 
-class Publish(Command[User, str], name="publish"):
-    """Write a post; the reply is its id. It goes to the timelines of all followers."""
+class Publish(Command[User, str], name="publish", authorize=allow.owner):
+    """Write a post; the reply is its id. It goes to the timelines of all followers, unless they are very many."""
 
     text: Text
 
     def handle(self, user: User, ctx: Context) -> str:
         _registered(user)
+        _allowed(self.text, ctx)
         post = ctx.new_id()
         _publish(user, post, self.text, ctx)
         return post
 
 
+def _allowed(text: str, ctx: Context) -> None:
+    banned = ctx.shared(Rules).banned
+    found = [word for word in words_of(text) if word in banned]
+    if found:
+        raise Rejected("banned_word", f"Not with the word {found[0]}.")
+
+
 def _publish(user: User, post: str, text: str, ctx: Context) -> None:
     user.posts[post] = Post(text=text, at=ctx.now)
-    for follower in user.followers:
-        ctx.send(follower, Deliver(author=user.key, post=post, text=text, at=ctx.now))
     ctx.emit(Published(author=user.key, post=post))
+    for tag in [] if user.protected else tags_of(text):
+        ctx.send(tag, UseTag())
+    if not user.celebrity and len(user.followers) < ctx.shared(Rules).celebrity_from:
+        for follower in user.followers:
+            ctx.send(follower, Deliver(author=user.key, post=post, text=text, at=ctx.now))
+    elif not user.celebrity:
+        user.celebrity = True
+        for follower in user.followers:
+            ctx.send(follower, KnowCelebrity(author=user.key))
 
 
-class PublishLater(Command[User, str], name="publish_later"):
+class PublishLater(Command[User, str], name="publish_later", authorize=allow.owner):
     """Write a post that is published at a time; the reply is its id."""
 
     text: Text
@@ -91,13 +134,14 @@ class PublishLater(Command[User, str], name="publish_later"):
         _registered(user)
         if self.at <= ctx.now:
             raise Rejected("in_the_past", f"{self.at} is over: publish it now.")
+        _allowed(self.text, ctx)
         post = ctx.new_id()
         timer = ctx.schedule(self.at, PublishDraft(post=post))
         user.drafts[post] = Draft(text=self.text, at=self.at, timer=timer)
         return post
 
 
-class Discard(Command[User, None], name="discard"):
+class Discard(Command[User, None], name="discard", authorize=allow.owner):
     """Take a post back that is not published yet."""
 
     post: Key
@@ -108,7 +152,7 @@ class Discard(Command[User, None], name="discard"):
         ctx.cancel(user.drafts.pop(self.post).timer)
 
 
-class PublishDraft(Command[User, None], name="publish_draft"):
+class PublishDraft(Command[User, None], name="publish_draft", authorize=allow.nobody):
     """The time of a draft has come."""
 
     post: Key
@@ -117,10 +161,11 @@ class PublishDraft(Command[User, None], name="publish_draft"):
         draft = user.drafts.pop(self.post, None)
         if draft is None:
             raise Rejected("unknown_draft", f"No post {self.post} waits to be published.")
+        _allowed(draft.text, ctx)  # a word may have been banned since: then it stays a draft
         _publish(user, self.post, draft.text, ctx)
 
 
-class Like(Command[User, None], name="like"):
+class Like(Command[User, None], name="like", authorize=allow.owner):
     """Like a post of somebody."""
 
     author: Key
@@ -134,25 +179,36 @@ class Like(Command[User, None], name="like"):
         ctx.send(self.author, GainLike(post=self.post, by=user.key))
 
 
-class GainFollower(Command[User, None], name="gain_follower"):
+class GainFollower(Command[User, None], name="gain_follower", authorize=allow.nobody):
     """Somebody follows this user."""
 
     by: Key
 
     def handle(self, user: User, ctx: Context) -> None:
-        user.followers[self.by] = None
+        if user.protected and self.by not in user.followers:
+            user.asking[self.by] = None
+        else:
+            _gain_follower(user, self.by, ctx)
 
 
-class LoseFollower(Command[User, None], name="lose_follower"):
+def _gain_follower(user: User, follower: str, ctx: Context) -> None:
+    user.followers[follower] = None
+    if user.celebrity:
+        ctx.send(follower, KnowCelebrity(author=user.key))
+    ctx.emit(Notified(whom=user.key, what="follower", by=follower))
+
+
+class LoseFollower(Command[User, None], name="lose_follower", authorize=allow.nobody):
     """Somebody follows this user no more."""
 
     by: Key
 
     def handle(self, user: User, ctx: Context) -> None:
         user.followers.pop(self.by, None)
+        user.asking.pop(self.by, None)
 
 
-class GainLike(Command[User, None], name="gain_like"):
+class GainLike(Command[User, None], name="gain_like", authorize=allow.nobody):
     """Somebody likes a post of this user."""
 
     post: Key
@@ -162,9 +218,20 @@ class GainLike(Command[User, None], name="gain_like"):
         if self.post not in user.posts:
             raise Rejected("unknown_post", f"{user.key} has no post {self.post}.")
         user.posts[self.post].likes[self.by] = None
+        ctx.emit(Notified(whom=user.key, what="like", by=self.by, post=self.post))
 
 
-class Deliver(Command[User, None], name="deliver"):
+class KnowCelebrity(Command[User, None], name="know_celebrity", authorize=allow.nobody):
+    """Posts of this author are not delivered any more: ask for them."""
+
+    author: Key
+
+    def handle(self, user: User, ctx: Context) -> None:
+        if self.author in user.following:  # not unfollowed meanwhile
+            user.celebrities[self.author] = None
+
+
+class Deliver(Command[User, None], name="deliver", authorize=allow.nobody):
     """A post arrives in this user's home timeline, unless the author was unfollowed meanwhile."""
 
     author: Key

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from engram import Event
 
 
@@ -13,3 +15,12 @@ class Followed(Event, name="followed"):
 class Published(Event, name="published"):
     author: str
     post: str
+
+
+class Notified(Event, name="notified"):
+    """Something that a user wants to hear of at once: a new follower, or a like of a post."""
+
+    whom: str
+    what: Literal["follower", "like"]
+    by: str
+    post: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from engram import Entity, Part
+from engram import Entity, Json, Part, upcaster
 
 TIMELINE_LENGTH = 200
 
@@ -37,7 +37,7 @@ class Draft:
 
 
 @dataclass(slots=True, kw_only=True)
-class User(Entity, name="user"):
+class User(Entity, name="user", version=2):
     name: str = ""
     since: datetime | None = None
     following: dict[str, datetime] = field(default_factory=dict)
@@ -46,7 +46,18 @@ class User(Entity, name="user"):
     liked: dict[str, None] = field(default_factory=dict)
     timeline: list[TimelineEntry] = field(default_factory=list)
     drafts: dict[str, Draft] = field(default_factory=dict)
+    celebrity: bool = False  # posts are not delivered: see home.py
+    celebrities: dict[str, None] = field(default_factory=dict)  # those among `following`
+
+    protected: bool = False  # only followers may read
+    asking: dict[str, None] = field(default_factory=dict)  # who wants to follow a protected account
 
     @property
     def registered(self) -> bool:
         return self.since is not None
+
+
+@upcaster(User, from_version=1)
+def nobody_was_protected(old: Json) -> Json:
+    """What is new has defaults."""
+    return old

@@ -1,4 +1,8 @@
-"""`make chaos`: the long storm, then a shorter one over SASL_SSL. Ends with exit code 0 if nothing was lost."""
+"""`make chaos`: storms under load. Ends with exit code 0 if nothing was lost, doubled or out of order.
+
+The long one over three Kafka brokers, a shorter one over SASL_SSL, and follows and unfollows with a shard killed every
+second for a minute, on SQLite and on Kafka.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ import argparse
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from engram.dev.kafka import Brokers, Security
 from rich.console import Console
 from rich.table import Table
 
+from tests.chaos import follows
 from tests.chaos.storm import (
     TOPIC,
     Fault,
@@ -41,21 +47,26 @@ _LONG: list[Fault] = [
 ]
 _SHORT: list[Fault] = [kill_leader, kill_shard, pause_leader(20)]
 _USER, _PASSWORD = "engram", "storm-secret"
+_FOLLOWS_S = 60.0
+_FOLLOWS_SHORT_S = 10.0
+_FOLLOWS_RATE = 20.0
 
 _console = Console()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Faults under load on three real Kafka brokers.")
-    parser.add_argument("--only", choices=["plain", "secure"], help="one of the two storms")
-    parser.add_argument("--short", action="store_true", help="three faults instead of ten")
+    parser = argparse.ArgumentParser(description="Faults under load, on Spark and real Kafka brokers.")
+    parser.add_argument("--only", choices=["plain", "secure", "follows"], help="one of the storms")
+    parser.add_argument("--short", action="store_true", help="three faults instead of ten, seconds instead of a minute")
     arguments = parser.parse_args()
     faults = _SHORT if arguments.short else _LONG
     try:
-        if arguments.only != "secure":
+        if arguments.only in (None, "plain"):
             _plain(faults)
-        if arguments.only != "plain":
+        if arguments.only in (None, "secure"):
             _secure()
+        if arguments.only in (None, "follows"):
+            _follows(_FOLLOWS_SHORT_S if arguments.short else _FOLLOWS_S)
     except LoadHadStopped as problem:
         raise SystemExit(f"This run does not count: {problem}") from None
 
@@ -88,14 +99,37 @@ def _secure() -> None:
 
 
 def _storm(brokers: Brokers, log: str, folder: Path, faults: list[Fault], least_rate: float) -> None:
-    with running(log, folder, "--snapshot-every", "2000") as url:
+    with running(log, folder, "--snapshot-every", "2000", "--snapshot-pause", "0") as url:
         storm = Storm(brokers, log, url, writers=WRITERS, least_rate=least_rate)
         asyncio.run(storm.run(faults, lambda text: _console.print(f"  {text}")))
         _console.print("  comparing clients, state, log, replay and events ...")
         figures = asyncio.run(compare(storm))
-    table = Table(title="Nothing lost, doubled or out of order", title_justify="left", show_header=False)
     rates = [rate for _, rate, _ in storm.told.faults]
-    for name, value in {**figures, "least_commands_per_s_before_a_fault": round(min(rates))}.items():
+    _show({**figures, "least_commands_per_s_before_a_fault": round(min(rates))})
+
+
+def _follows(seconds: float) -> None:
+    with tempfile.TemporaryDirectory(prefix="engram-chaos-") as folder:
+        _console.rule("Follows and unfollows on SQLite, a shard killed every second")
+        _follow(f"sqlite:{folder}/follows.db", Path(folder), seconds)
+    with Brokers() as brokers, tempfile.TemporaryDirectory(prefix="engram-chaos-") as folder:
+        _console.rule("The same on Kafka")
+        _follow(brokers.url("follows"), Path(folder), seconds)
+
+
+def _follow(log: str, folder: Path, seconds: float) -> None:
+    with running(
+        log, folder, *follows.OPTIONS, "--snapshot-every", "2000", "--snapshot-pause", "0", app=follows.SOCIAL
+    ) as url:
+        storm = follows.FollowStorm(log, url, users=64, clients=4)
+        asyncio.run(storm.run(seconds, lambda text: _console.print(f"  {text}")))
+        _console.print("  comparing every pair, state, replay and events ...")
+        _show(asyncio.run(follows.compare(storm, least_rate=_FOLLOWS_RATE)))
+
+
+def _show(figures: dict[str, Any]) -> None:
+    table = Table(title="Nothing lost, doubled or out of order", title_justify="left", show_header=False, min_width=40)
+    for name, value in figures.items():
         table.add_row(name.replace("_", " "), f"{value:,}" if not isinstance(value, bool) else str(value).lower())
     _console.print(table)
 

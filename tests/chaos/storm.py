@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
 SHARDS = 2
 TOPIC = "storm"
+LEDGER = "tests.chaos.ledger:app"
 _START_S = 120.0
 _SETTLE_S = 120.0
 # How long the load is looked at before a fault.
@@ -69,9 +70,9 @@ class Told:
 
 
 @contextmanager
-def running(log: str, folder: Path, *options: str) -> Iterator[str]:
+def running(log: str, folder: Path, *options: str, app: str = LEDGER) -> Iterator[str]:
     """`engram run` on Spark; yields the address of its gateway."""
-    command = [sys.executable, "-m", "engram.cli.main", "run", "tests.chaos.ledger:app", "--log", log, "--port", "0"]
+    command = [sys.executable, "-m", "engram.cli.main", "run", app, "--log", log, "--port", "0"]
     command += [
         "--json",
         "--shards",
@@ -227,7 +228,7 @@ async def compare(storm: Storm) -> dict[str, Any]:
             while counted < expected:
                 counted = sum([await client.ask(f"tally{n}", Counted()) for n in range(TALLIES)])
         assert counted == expected, "a message came twice"
-        digests = await _digests(client, storm.log)
+        digests = await digests_equal(client, storm.log)
     in_log = await asyncio.to_thread(_commands_in_log, storm.log)
     logged: dict[str, list[int]] = {key: [] for key in told}
     for key, number in in_log.values():
@@ -243,20 +244,20 @@ async def compare(storm: Storm) -> dict[str, Any]:
     }
 
 
-async def _digests(client: Client, log: str) -> bool:
+async def digests_equal(client: Client, log: str, app: str = LEDGER) -> bool:
     """Whether a replay from zero, by another process, gives the digests of the live state."""
     async with asyncio.timeout(_SETTLE_S):
         while True:
             shards = (await client.status(digests=True))["shards"]
             live = {p["partition"]: (p["offset"], p["digest"]) for shard in shards for p in shard["partitions"]}
-            replayed = {p["partition"]: (p["records"], p["digest"]) for p in await asyncio.to_thread(_replay, log)}
+            replayed = {p["partition"]: (p["records"], p["digest"]) for p in await asyncio.to_thread(_replay, log, app)}
             if {p: at for p, (at, _) in live.items()} == {p: at for p, (at, _) in replayed.items()}:
                 assert live == replayed, "a replay from zero does not give the live state"
                 return True
 
 
-def _replay(log: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "engram.cli.main", "replay", "tests.chaos.ledger:app", "--log", log, "--json"]
+def _replay(log: str, app: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "engram.cli.main", "replay", app, "--log", log, "--json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     return list(json.loads(done.stdout)["partitions"])
 

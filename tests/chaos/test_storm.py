@@ -17,7 +17,7 @@ def test_a_short_storm_loses_doubles_and_reorders_nothing(kafka_cluster: Brokers
     In the state, in the log, in a replay and in the events.
     """
     log = kafka_cluster.url(TOPIC) + "?replication=3&min_insync=2"
-    with running(log, tmp_path, "--snapshot-every", "500") as url:
+    with running(log, tmp_path, "--snapshot-every", "500", "--snapshot-pause", "0") as url:
         storm = Storm(kafka_cluster, log, url, writers=32, least_rate=20)
         asyncio.run(storm.run([kill_leader, kill_shard, pause_leader(6)], print))
         figures = asyncio.run(compare(storm))

@@ -19,7 +19,6 @@ from engram.codec.record import (
     Envelope,
     Epoch,
     Kind,
-    Message,
     Origin,
     PlainHeader,
     encode_commands,
@@ -28,9 +27,10 @@ from engram.codec.record import (
     encode_plain,
 )
 from engram.dev.kafka import Brokers
-from engram.log.base import Entry, OutEvent
+from engram.log.base import Entry
 from engram.log.open import open_log
 from engram.log.sqlite import SqliteLog
+from engram.model.effects import Message, OutEvent
 
 from tests.cli.saying import Engram, sentence
 

@@ -136,8 +136,9 @@ def test_records_of_another_version_are_refused(refused: Refused, log: str):
     made.close()
     said = refused(SOCIAL, "--log", log)
 
-    assert "This is version 1 of social, but 1 records of partition 0" in said
-    assert "belong to version 7" in said
+    assert "This is version 1 of social, but 1 record of partition 0 after the last snapshot" in said
+    assert "was handled by version 7" in said
+    assert f"(`engram run {SOCIAL} --log {log}`)" in said
 
 
 def test_a_snapshot_folder_that_is_a_file_is_refused(refused: Refused, log: str, tmp_path: Path):
@@ -190,6 +191,41 @@ def test_a_run_refused_for_its_port_makes_no_log(refused: Refused, new: str, tmp
     refused(SOCIAL, "--log", new, "--port", taken_port)
 
     assert not (tmp_path / "new").exists()
+
+
+# Sinks
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        ("events.db", "'events.db' is not a sink: write sqlite:PATH?table=NAME or https://HOST/PATH."),
+        ("sqlite:events.db?table=a-b", "'a-b' is no name for a table of events"),
+        ("https://user:pass@1.1.1.1/hook", "https://1.1.1.1/hook has a user or password in it"),
+        ("https://1.1.1.1/hook#secret=NOT_SET", "https://1.1.1.1/hook needs a secret to sign with: set NOT_SET"),
+    ],
+)
+def test_a_bad_sink_is_refused(refused: Refused, new: str, tmp_path: Path, sink: str, said: str):
+    """Before anything is made: neither the log nor a table."""
+    assert said in refused(SOCIAL, "--log", new, "--sink", "sqlite:fine.db", "--sink", sink)
+    assert {path.name for path in tmp_path.iterdir()} == {"fake-java"}
+
+
+def test_a_webhook_inside_is_refused(refused: Refused, new: str, monkeypatch: pytest.MonkeyPatch):
+    """The sentence names the option that allows it."""
+    monkeypatch.setenv("ENGRAM_WEBHOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    said = refused(SOCIAL, "--log", new, "--sink", "http://127.0.0.1:9/hook")
+
+    assert said.startswith("127.0.0.1 is not an address outside")
+    assert said.endswith("--sink-allow-private.")
+
+
+def test_the_same_sink_twice_is_refused(refused: Refused, log: str):
+    """Two that write to one place would each count for the other."""
+    said = refused(SOCIAL, "--log", log, "--sink", "sqlite:events.db", "--sink", "sqlite:./events.db?table=events")
+
+    assert said.startswith("--sink sqlite:")
+    assert said.endswith("/events.db?table=events is there twice: leave one out.")
 
 
 # Java

@@ -46,6 +46,19 @@ def test_no_wait_prints_the_position_alone_and_a_query_can_ask_for_it(engram: En
     assert json.loads(asked.stdout)["answer"]["name"] == "Eve"
 
 
+def test_effects_are_waited_for_and_their_token_is_printed(engram: Engram, social: RunningApp):
+    """What `--wait effects` prints last can be asked with, for any entity that the command had to do with."""
+    for name in ("cli-fan", "cli-star"):
+        engram("send", "register", name, '{"name": "X"}', "--url", social.url)
+    sent = engram("send", "follow", "cli-fan", '{"whom": "cli-star"}', "--wait", "effects", "--url", social.url)
+    token = sent.stdout.splitlines()[-1].removeprefix("token ")
+    asked = engram("ask", "profile", "cli-star", "--at-least", token, "--json", "--url", social.url)
+    strange = engram("ask", "profile", "cli-star", "--at-least", f"{token}0", "--url", social.url)
+
+    assert json.loads(asked.stdout)["answer"]["followers"] == 1
+    assert "is not a token" in sentence(strange, 2)
+
+
 def test_an_idempotency_key_makes_a_repeated_command_one(engram: Engram, social: RunningApp):
     """The same command with the same key gives the first reply again instead of a rejection."""
     for _ in range(2):
@@ -55,6 +68,22 @@ def test_an_idempotency_key_makes_a_repeated_command_one(engram: Engram, social:
         assert result.exit_code == 0
 
 
+def test_a_look_shows_rows_and_where_to_go_on(engram: Engram, social: RunningApp):
+    """Rows are printed as JSON, with the cursor of the next ones if there are more, and all positions."""
+    for name in ("lo", "li", "la"):
+        engram("send", "register", f"cli-{name}", '{"name": "Looker"}', "--url", social.url)
+        engram("send", "follow", f"cli-{name}", '{"whom": "cli-sun"}', "--url", social.url)
+    looked = engram("look", "followers_of", "cli-sun", "--limit", "2", "--url", social.url)
+    *rows, cursor, positions = looked.stdout.splitlines()
+    rest = engram("look", "followers_of", "cli-sun", "--cursor", cursor.split()[1], "--json", "--url", social.url)
+    tallied = engram("look", "figures", "nothing", "--url", social.url)
+
+    assert json.loads("".join(rows)) == ["cli-la", "cli-li"]
+    assert positions.startswith("positions 0:")
+    assert (json.loads(rest.stdout)["rows"], json.loads(rest.stdout)["cursor"]) == (["cli-lo"], None)
+    assert '"count": 0' in tallied.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -62,8 +91,10 @@ def test_an_idempotency_key_makes_a_repeated_command_one(engram: Engram, social:
         (("ask", "profil", "ada"), "App social has no query 'profil'. Did you mean profile?"),
         (
             ("ask", "zzz", "ada"),
-            "App social has no query 'zzz'. It has: drafts, followers, following, posts, profile, timeline.",
+            "App social has no query 'zzz'. It has: asking, banned_words, celebrities, drafts, followers, following,",
         ),
+        (("look", "folowers", "ada"), "App social has no read model 'folowers'. Did you mean followers_of"),
+        (("look", "followers_of", "ada", "--cursor", "x"), "The cursor is not one of followers_of at 'ada'"),
         (("send", "publish", "ada", "{}"), "The body does not fit: text: Field required."),
         (("send", "publish", "ada", "{"), "The body is not JSON:"),
         (("ask", "posts", "ada", '{"limit": 0}'), "limit: Input should be greater than or equal to 1"),

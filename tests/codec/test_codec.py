@@ -9,17 +9,8 @@ from typing import Any
 import pytest
 from engram import App, Command, Context, Corrupt, Entity, Json, upcaster
 from engram.codec.codec import Codec, Commands, Messages
-from engram.codec.record import (
-    Envelope,
-    Epoch,
-    Kind,
-    Message,
-    Origin,
-    Record,
-    encode_commands,
-    encode_epoch,
-    encode_messages,
-)
+from engram.codec.record import Envelope, Epoch, Kind, Origin, Record, encode_commands, encode_epoch, encode_messages
+from engram.model.effects import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel

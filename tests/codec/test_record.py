@@ -8,13 +8,13 @@ from engram.codec.record import (
     Envelope,
     Epoch,
     Kind,
-    Message,
     Origin,
     Record,
     encode_commands,
     encode_epoch,
     encode_messages,
 )
+from engram.model.effects import Message
 from pydantic import ValidationError
 
 
@@ -58,7 +58,7 @@ def test_a_batch_of_messages_has_their_origins():
     )
 
     assert payload.split(b"\n") == [
-        b'{"types":[["like",1]],"which":[0,0],"keys":["ada","bob"],"origin_partition":3,"origins":[[5,0,0],[5,0,1]]}',
+        b'{"types":[["like",1]],"which":[0,0],"keys":["ada","bob"],"origin_partition":3,"offsets":[5,5],"indices":[0,0],"numbers":[0,1]}',
         b"[{},{}]",
     ]
 

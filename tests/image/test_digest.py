@@ -1,9 +1,10 @@
 """The digest: equal for equal contents, different for any difference that matters."""
 
 from engram.codec.record import Origin
-from engram.image.contents import EntityRow, KeyRow, Memory, OriginRow, QuarantineRow, SessionRow, digest_of
+from engram.image.contents import EntityRow, KeyRow, Memory, OriginRow, SessionRow, digest_of
 from engram.image.digest import as_text, digest_rows
 from engram.image.image import Image
+from engram.image.quarantine import QuarantineRow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,8 +138,8 @@ def test_every_part_of_the_memory_counts():
         {"origins": [OriginRow(1, 2, 3, 4)]},
         {"origins": [OriginRow(2, 2, 3, 4)]},
         {"quarantined": 1},
-        {"quarantine": [QuarantineRow(0, 1, "work", "ada", "")], "quarantined": 1},
-        {"quarantine": [QuarantineRow(0, 2, "work", "ada", "")], "quarantined": 1},
+        {"quarantine": [QuarantineRow(0, 1, "work", "ada")], "quarantined": 1},
+        {"quarantine": [QuarantineRow(0, 2, "work", "ada")], "quarantined": 1},
     ]
 
     digests = [digest_of([], blank().model_copy(update=part)) for part in parts]
@@ -150,7 +151,9 @@ def test_every_part_of_the_memory_counts():
 def test_the_text_of_an_error_is_not_in_the_digest():
     """An exception's message may hold an address or a path, so only its type counts."""
     one, other = (
-        blank().model_copy(update={"quarantine": [QuarantineRow(0, 0, "work", "ada", text)], "quarantined": 1})
+        blank().model_copy(
+            update={"quarantine": [QuarantineRow(0, 0, "work", "ada", error=text, traceback=text)], "quarantined": 1}
+        )
         for text in ("OSError: /tmp/a", "OSError: /tmp/b")
     )
 

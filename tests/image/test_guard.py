@@ -119,7 +119,7 @@ def test_whatever_is_captured_a_handler_that_raises_leaves_no_trace(command):
     """State is as before, and stays so when the next handler raises too."""
     image = Image(0, Codec(App("office", commands=list(CAPTURED))))
     desk = Desk(key="d", drawers=["a", "b"], height=7, owner="ada")
-    image._homes[Desk].put("d", desk, image._undo)
+    image._homes[Desk].put("d", desk)
     rows = [Envelope(command.__engram__.name, 1, "d", b"{}", "s", number) for number in range(2)]
 
     handled = image.handle(Record(0, 0, Kind.COMMANDS, 0, encode_commands(rows, "w")))

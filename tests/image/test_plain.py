@@ -42,5 +42,5 @@ def test_one_that_cannot_be_handled_is_set_aside_and_told(body: bytes, said: dic
     image.handle(plain(b'{"what": "next"}', offset=1))
 
     assert told in str(handled.failures[0])
-    assert [told in row.error for row in image.quarantine] == [True]
+    assert [told in row.error for row in image.quarantine.listed] == [True]
     assert image.offset == 2

@@ -3,7 +3,7 @@ leave no trace."""
 
 from typing import NamedTuple
 
-from engram.codec.record import Epoch, Kind, Message, Record, encode_commands, encode_epoch, encode_messages
+from engram.codec.record import Epoch, Kind, Record, encode_commands, encode_epoch, encode_messages
 from engram.image.contents import digest_of
 from engram.image.dedupe import Window
 from engram.image.freeze import Freeze
@@ -11,6 +11,7 @@ from engram.image.image import Image
 from engram.log.base import Entry
 from engram.log.memory import MemoryLog
 from engram.log.partitioner import partition_of
+from engram.model.effects import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from engram import Command, Context, Misuse
+from engram import Command, Misuse
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope, Kind, Record, encode_commands
 from engram.image.image import Handled, Image
-from engram.image.timers import FIRED_AT_ONCE
+from engram.image.timers import FIRED_AT_ONCE, Timer, Timers
 from engram.testing import scenario
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,8 +63,9 @@ def test_a_timer_fires_with_the_first_record_that_is_not_before_it():
 
     assert p.rang() == ["early", "x", "own"]
     assert len(handled.outcomes) == 1, "the writer gets the outcome of its own command only"
-    assert [e.event.what for e in handled.events] == ["x", "own"]
-    assert sorted(e[:3] for e in handled.events) == [e[:3] for e in handled.events], "places only grow"
+    assert [json.loads(e.body)["what"] for e in handled.events] == ["x", "own"]
+    assert sorted(e[:4] for e in handled.events) == [e[:4] for e in handled.events], "places only grow"
+    assert [e.root for e in handled.events] == ["0:0.0", "0:2.0"], "the timer's root is who scheduled it"
 
 
 def test_a_tick_fires_what_is_due_in_the_order_of_time_then_of_scheduling():
@@ -86,6 +88,17 @@ def test_a_cancelled_timer_does_not_fire():
 
     assert p.rang() == []
     assert len(p.image.timers) == 0
+
+
+@pytest.mark.parametrize(
+    "handle", ["", "x", "1.2", "--7.0.0", "1.--2.3", "1.2.3.4", "²." * 2 + "²", "9" * 5000 + ".0.0"]
+)
+def test_nonsense_can_be_cancelled(handle: str):
+    """Whatever a handler cancels, its partition goes on, and what waits still waits."""
+    timers = Timers([Timer(10, 1, 2, 3, "a", "ring", 1, "{}")])
+    timers.cancel(handle)
+
+    assert len(timers) == 1
 
 
 def test_a_rejected_command_schedules_and_cancels_nothing():
@@ -124,7 +137,7 @@ def test_a_timer_whose_handler_fails_is_quarantined():
     handled = p.tick(10)
 
     assert p.rang() == ["fine"]
-    assert [(row.command, row.key) for row in p.image.quarantine] == [("ring", "a")]
+    assert [(row.command, row.key) for row in p.image.quarantine.listed] == [("ring", "a")]
     assert len(handled.failures) == 1
 
 
@@ -143,7 +156,7 @@ def test_a_crowd_of_timers_fires_over_several_records():
 def test_a_time_without_a_zone_is_refused():
     """The message says what to add; the command is quarantined."""
     with pytest.raises(Misuse, match="time zone"):
-        Context(0, lambda _: None).schedule(datetime(2024, 1, 1), Ring(what="x"))  # noqa: DTZ001
+        Partition().image._context.schedule(datetime(2024, 1, 1), Ring(what="x"))  # noqa: DTZ001
 
 
 def test_cancelled_timers_do_not_pile_up():

@@ -11,21 +11,12 @@ from typing import Any, Literal, NamedTuple
 
 from engram import App, Command, Context, Entity, Event, Part, Query, Rejected
 from engram.codec.codec import Codec
-from engram.codec.record import (
-    Envelope,
-    Epoch,
-    Kind,
-    Message,
-    Origin,
-    Record,
-    encode_commands,
-    encode_epoch,
-    encode_messages,
-)
+from engram.codec.record import Envelope, Epoch, Kind, Origin, Record, encode_commands, encode_epoch, encode_messages
 from engram.image.contents import EntityRow, Memory
 from engram.image.dedupe import Window
 from engram.image.image import Handled, Image
 from engram.image.tracked import TrackedDict, TrackedList
+from engram.model.effects import Message
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 

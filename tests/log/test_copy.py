@@ -10,13 +10,14 @@ from uuid import uuid4
 
 import pytest
 from engram import Corrupt, Misuse
-from engram.codec.record import Kind, Message, Origin, Record, encode_messages
+from engram.codec.record import Kind, Origin, Record, encode_messages
 from engram.dev.kafka import Brokers
-from engram.log.base import Entry, Log, OutEvent
+from engram.log.base import Entry, Log
 from engram.log.copy import Copied, Progress, copy_log, event_pages
 from engram.log.memory import MemoryLog
 from engram.log.open import open_log
 from engram.log.sqlite import SqliteLog
+from engram.model.effects import Message, OutEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
@@ -327,7 +328,8 @@ def test_messages_from_records_that_are_gone_are_refused(origin_partition: int):
 
 
 @pytest.mark.parametrize(
-    "payload", [b"garbage", b'{"types":[],"which":[],"keys":[],"origin_partition":0,"origins":[]}']
+    "payload",
+    [b"garbage", b'{"types":[],"which":[],"keys":[],"origin_partition":0,"offsets":[],"indices":[],"numbers":[]}'],
 )
 def test_messages_that_do_not_say_where_they_are_from_are_refused(payload: bytes):
     """Their origin could not be kept, so they are named and nothing is copied."""

@@ -17,9 +17,9 @@ from uuid import uuid4
 import pytest
 from engram.dev.kafka import Brokers
 from engram.errors import Corrupt, Fenced, Unavailable
-from engram.log.base import OutEvent
 from engram.log.kafka.log import KafkaLog
 from engram.log.kafka.settings import parse_kafka_url
+from engram.model.effects import OutEvent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -31,7 +31,7 @@ _FIRST = (-1, -1, -1)
 # Lets one event out, begins a transaction with more, says so, and dies before it is committed.
 KILLED = """
 import os, signal, sys
-from engram.log.base import OutEvent
+from engram.model.effects import OutEvent
 from engram.log.kafka.form import event_headers
 from engram.log.kafka.log import KafkaLog
 from engram.log.kafka.settings import parse_kafka_url
@@ -141,7 +141,7 @@ def ids(events: Sequence[OutEvent]) -> list[str]:
 def test_an_event_has_the_form_of_cloud_events(log: KafkaLog, seen: Seen, partition: int):
     """In binary mode: the attributes are headers, the value is the event's JSON, the key is its entity's."""
     body = '{"what":"tea","to":"é"}'.encode()
-    log.append([], [OutEvent(partition, 12, 3, 1, "sold", 2, 1_700_000_000_123, "ada é", body)])
+    log.append([], [OutEvent(partition, 12, 3, 1, "sold", 2, 1_700_000_000_123, "ada é", body, "4:5.6")])
     (found,) = seen.all(partition)
     headers = {name: value.decode() for name, value in found.headers}
 
@@ -156,6 +156,7 @@ def test_an_event_has_the_form_of_cloud_events(log: KafkaLog, seen: Seen, partit
         "ce_typeversion": "2",
         "ce_position": f"{partition}:12.3",
         "ce_number": "1",
+        "ce_root": "4:5.6",
     }
     assert datetime.fromisoformat(headers["ce_time"]).timestamp() == 1_700_000_000.123
     assert found.key.decode() == "ada é"

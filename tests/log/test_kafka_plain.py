@@ -113,7 +113,7 @@ def test_a_plain_record_is_a_command(log: KafkaLog, stranger: Stranger):
     (record,) = log.read(partition, offset, limit=1)
 
     assert counter(image, "ada").value == 3
-    assert image.quarantined == 0
+    assert image.quarantine.count == 0
     assert record.kind is Kind.PLAIN
     assert abs(record.time - time.time() * 1000) < 60_000
 
@@ -166,7 +166,7 @@ def test_a_rejected_command_is_no_mistake(log: KafkaLog, stranger: Stranger):
     image = replayed(log, partition)
 
     assert counter(image, "dora") is None
-    assert offset not in [row.offset for row in image.quarantine]
+    assert offset not in [row.offset for row in image.quarantine.listed]
 
 
 def test_a_batch_that_is_large_when_unpacked_is_read_in_pieces(kafka: Brokers, new_log: KafkaLog):
@@ -222,11 +222,11 @@ def test_a_mistake_is_set_aside_and_the_partition_goes_on(log: KafkaLog, strange
     """The record is quarantined with a sentence that says what is wrong; the next ones are handled."""
     how, error = MISTAKES[mistake]
     record: dict[str, Any] = {"key": EVE.encode(), **how}
-    good = log.end(3) - len(replayed(log, 3).quarantine)
+    good = log.end(3) - len(replayed(log, 3).quarantine.listed)
     partition, offset = stranger.write(log, **record, partition=3)
     stranger.write(log, EVE.encode(), partition=3)
     image = replayed(log, 3)
-    row = image.quarantine[-1]
+    row = image.quarantine.listed[-1]
 
     assert (partition, row.offset) == (3, offset)
     assert row.error.startswith(f"Corrupt: Record {offset} of partition 3 cannot be decoded: {error}")
@@ -246,7 +246,7 @@ def test_a_replay_of_mistakes_has_the_same_digest(new_log: KafkaLog, stranger: S
         live = owner.image(0)
         again = network.start().image(0)
 
-        assert live.quarantined == len(MISTAKES) - 1
+        assert live.quarantine.count == len(MISTAKES) - 1
         assert counter(live, EVE).value == 1
         assert live.digest() == again.digest() == network.replayed(0).digest()
     finally:

@@ -17,11 +17,12 @@ import pytest
 from engram.codec.record import Kind
 from engram.dev.kafka import Brokers
 from engram.errors import Corrupt, Misuse, Unavailable
-from engram.log.base import RECORD_BYTES, Entry, NoLog, OutEvent
+from engram.log.base import RECORD_BYTES, Entry, NoLog
 from engram.log.kafka import clients, reader, topics
 from engram.log.kafka.log import KafkaLog
 from engram.log.kafka.settings import parse_kafka_url
 from engram.log.open import open_log
+from engram.model.effects import OutEvent
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaConnectionError
@@ -302,7 +303,7 @@ def test_a_log_of_a_later_format_is_refused(kafka: Brokers, admin: KafkaAdminCli
         make_topic(admin, name)
     write(kafka, f"{topic}.engram", json.dumps({"app": "app", "partitions": 2, "format": 99, "new": True}).encode())
 
-    assert refusal(url) == f"The log {url} has format 99; this Engram reads format 1."
+    assert refusal(url) == f"The log {url} has format 99; this Engram reads format 2."
 
 
 # Partitions and replicas

@@ -14,9 +14,10 @@ import pytest
 from engram.codec.record import Kind
 from engram.dev.kafka import Brokers, Security
 from engram.errors import Misuse, Unavailable
-from engram.log.base import Entry, OutEvent
+from engram.log.base import Entry
 from engram.log.kafka import clients
 from engram.log.open import open_log
+from engram.model.effects import OutEvent
 
 from tests.dev.certificates import Certificates, make_certificates
 

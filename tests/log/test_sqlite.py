@@ -13,9 +13,10 @@ from contextlib import suppress
 import pytest
 from engram.codec.record import Kind, Origin
 from engram.errors import Corrupt, Misuse, Unavailable
-from engram.log.base import Entry, OutEvent
+from engram.log.base import Entry
 from engram.log.open import open_log
 from engram.log.sqlite import SqliteLog
+from engram.model.effects import OutEvent
 from engram.testing import LogConformance
 
 READER = """
@@ -107,7 +108,7 @@ def test_a_log_of_a_later_format_is_refused(log, path):
     with sqlite3.connect(path) as db:
         db.execute("update meta set value = '99' where name = 'format'")
     db.close()
-    with pytest.raises(Misuse, match="has format 99; this Engram reads format 1"):
+    with pytest.raises(Misuse, match="has format 99; this Engram reads format 2"):
         SqliteLog(path, "app")
 
 

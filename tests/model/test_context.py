@@ -4,7 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from engram import Misuse, Position
-from engram.model.context import Context, check_key
+from engram.model.context import Context, Means, Outgoing, check_key
+from engram.model.effects import Message
+from engram.model.limits import Limits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,10 +16,15 @@ NEAR_PLACES = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
 PLACES = st.tuples(st.integers(0, 99), st.integers(0, 10**12), st.integers(0, 10**6))
 
 
+# Texts stand for commands and events: what they are encoded to is the image's business.
+MEANS = Means({str: Outgoing("word", 2, str.encode)}, {str: Outgoing("fact", 3, str.encode)}, Limits(), lambda of: of)
+NOTHING = Means({}, {}, Limits(), lambda of: of)
+
+
 def entered(place: tuple[int, int, int], time: int) -> Context:
     """A context as the image hands it to a handler."""
     partition, offset, index = place
-    context = Context(partition, lambda _effect: None)
+    context = Context(partition, MEANS)
     context._enter_record(offset, time)
     context._index = index
     return context
@@ -95,23 +102,28 @@ def test_effects_are_taken_once_and_in_order():
     context.send("bob", "second")
     context.emit("fact")
 
-    assert context._take_effects() == ([("ada", "first"), ("bob", "second")], ["fact"], [], [])
-    assert context._take_effects() == ([], [], [], [])
+    assert context._messages == [
+        Message("word", 2, "ada", b"first", (0, 0, 0)),
+        Message("word", 2, "bob", b"second", (0, 0, 1)),
+    ]
+    assert context._emitted == [("fact", 3, b"fact")]
+    context._drop_effects()
+    assert (context._messages, context._emitted, context._effective) == ([], [], False)
 
 
 def test_effects_that_the_app_does_not_know_are_refused():
-    """The check that the image gives decides on commands and events, before anything is noted."""
+    """A command or event that the app does not list is refused, before anything is noted."""
+    context = Context(0, NOTHING)
 
-    def refuse(effect: object) -> None:
-        raise Misuse(f"no {effect}")
-
-    context = Context(0, refuse)
-
-    with pytest.raises(Misuse, match="no command"):
-        context.send("ada", "command")
-    with pytest.raises(Misuse, match="no event"):
-        context.emit("event")
-    assert context._take_effects() == ([], [], [], [])
+    for effect in (
+        lambda: context.send("ada", "command"),
+        lambda: context.broadcast("command"),
+        lambda: context.schedule(timedelta(0), "command"),
+        lambda: context.emit("event"),
+    ):
+        with pytest.raises(Misuse, match=r"list it in App\("):
+            effect()
+    assert not context._effective
 
 
 @pytest.mark.parametrize(
@@ -121,8 +133,9 @@ def test_effects_that_the_app_does_not_know_are_refused():
         ("a" * 1025, "The key has 1025 bytes; at most 1024 are allowed"),
         ("ä" * 513, "The key has 1026 bytes; at most 1024 are allowed"),
         ("\ud800", "The key is not valid Unicode text"),
+        (7, "The key is 7: the key of an entity is a str"),
     ],
-    ids=["empty", "long", "long in bytes", "surrogate"],
+    ids=["empty", "long", "long in bytes", "surrogate", "no text"],
 )
 def test_keys_that_cannot_name_an_entity(key, why):
     """A key is 1 to 1,024 bytes of UTF-8; a message to any other is refused at once."""
@@ -130,7 +143,7 @@ def test_keys_that_cannot_name_an_entity(key, why):
 
     with pytest.raises(Misuse, match=why):
         context.send(key, "command")
-    assert context._take_effects() == ([], [], [], [])
+    assert not context._effective
 
 
 @pytest.mark.parametrize("key", ["a", "a" * 1024, "ä" * 512, "with space", "/", "\0", "🎈"], ids=repr)

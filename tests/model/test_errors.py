@@ -32,7 +32,7 @@ def test_the_tree_is_as_drawn():
     }
 
     assert drawn() == real
-    assert len(real) == 8
+    assert len(real) == 13
 
 
 def test_errors_exports_the_tree():

@@ -5,7 +5,7 @@ from engram import Misuse, Position
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-POSITIONS = st.builds(Position, st.integers(0, 99_999), st.integers(0, 10**15 - 1), st.integers(0, 10**9 - 1))
+POSITIONS = st.builds(Position, st.integers(0, 99_999), st.integers(0, 10**15 - 1), st.integers(1 - 10**9, 10**9 - 1))
 
 
 @settings(deadline=None)
@@ -19,6 +19,7 @@ def test_text_and_back(position):
 def test_the_text():
     """Partition, a colon, the record's offset, a dot, the index of the command."""
     assert str(Position(3, 1042, 7)) == "3:1042.7"
+    assert Position.parse("3:1042.-10000") == Position(3, 1042, -10000)  # fired by a timer
 
 
 @settings(deadline=None)
@@ -31,7 +32,23 @@ def test_positions_of_a_partition_are_ordered_as_in_the_log(partition, places):
 
 
 @pytest.mark.parametrize(
-    "token", ["", "3", "3:1", "3.1:2", "3:1.", ":1.2", "-3:1.2", "3:1.2.3", "a:b.c", "3:1 .2", "3:1.2,4:1.2", "9" * 30]
+    "token",
+    [
+        "",
+        "3",
+        "3:1",
+        "3.1:2",
+        "3:1.",
+        ":1.2",
+        "-3:1.2",
+        "3:1.2.3",
+        "a:b.c",
+        "3:1 .2",
+        "3:1.2,4:1.2",
+        "3:-1.2",
+        "3:1.--2",
+        "9" * 30,
+    ],
 )
 def test_text_that_is_no_position(token):
     """Anything else is refused, with an example of the right form."""

@@ -23,8 +23,9 @@ from sample_apps.social.commands import (
     Register,
     Unfollow,
 )
-from sample_apps.social.events import Followed, Published
-from sample_apps.social.queries import Drafts, Followers, Following, Posts, Profile, ProfileCard, Timeline
+from sample_apps.social.events import Followed, Notified, Published
+from sample_apps.social.queries import Celebrities, Drafts, Followers, Following, Posts, Profile, ProfileCard, Timeline
+from sample_apps.social.rules import AllowWord, BannedWords, BanWord, SetCelebrityFrom
 from sample_apps.social.user import TIMELINE_LENGTH, User
 
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
@@ -248,3 +249,81 @@ def test_a_discarded_draft_is_never_published(s):
 def test_a_post_for_the_past_is_refused(s):
     """The refusal says what to do instead."""
     s.when("ada", PublishLater(text="Late", at=s.now)).rejected("in_the_past")
+
+
+# Rules
+
+
+def test_a_banned_word_is_banned_for_everybody(s):
+    """From the broadcast on, whoever publishes it is refused, in whichever partition; others are as before."""
+    s.given("ada", Publish(text="Rubbish!"))
+    s.broadcast(BanWord(word="rubbish"))
+
+    for key in ("ada", "bob", "cleo"):
+        s.when(key, Publish(text="What RUBBISH is this")).rejected("banned_word")
+        s.given(key, Publish(text="rubbishy"))
+    assert s.ask("*", BannedWords()) == ["rubbish"]
+
+
+def test_a_word_is_allowed_again(s):
+    """And one that was never banned cannot be."""
+    s.broadcast(BanWord(word="Tea"))
+    s.broadcast(AllowWord(word="tea"))
+    s.broadcast(AllowWord(word="tea")).rejected("not_banned")
+    s.given("ada", Publish(text="tea"))
+
+
+def test_a_draft_with_a_word_that_was_banned_meanwhile_stays_a_draft(s):
+    """Its timer is refused like anybody; the author can discard it."""
+    s.given("ada", PublishLater(text="tea", at=NEW_YEAR + timedelta(hours=1)))
+    s.broadcast(BanWord(word="tea"))
+    s.pass_time(timedelta(hours=2))
+
+    assert s.ask("ada", Posts()) == []
+    (draft,) = s.ask("ada", Drafts())
+    s.given("ada", Discard(post=draft.post))
+
+
+# Celebrities
+
+
+def test_posts_of_celebrities_are_not_delivered(s):
+    """Who has enough followers tells them once, and sends no posts from then on; others deliver as before."""
+    s.broadcast(SetCelebrityFrom(followers=2))
+    for fan in ("bob", "cleo"):
+        s.given(fan, Follow(whom="ada"))
+    s.given("ada", Follow(whom="bob"))
+    s.given("ada", Publish(text="to whom it may concern"))
+    s.given("bob", Publish(text="for my only reader"))
+
+    assert [entry.author for entry in s.ask("cleo", Timeline())] == []
+    assert [entry.author for entry in s.ask("ada", Timeline())] == ["bob"]
+    assert s.ask("cleo", Celebrities()) == s.ask("bob", Celebrities()) == ["ada"]
+    s.when("ada", Publish(text="again")).sends_nothing()
+
+
+def test_a_new_follower_of_a_celebrity_knows_it(s):
+    """Also one who comes later; and nobody knows of celebrities whom they follow no more."""
+    s.broadcast(SetCelebrityFrom(followers=1))
+    s.given("bob", Follow(whom="ada"))
+    s.given("ada", Publish(text="hello"))
+    s.given("cleo", Follow(whom="ada"))
+    assert s.ask("cleo", Celebrities()) == ["ada"]
+
+    s.given("cleo", Unfollow(whom="ada"))
+    assert s.ask("cleo", Celebrities()) == []
+
+
+# Notifications
+
+
+def test_followers_and_likes_are_told_to_the_outside(s):
+    """Each once, to the one whom it concerns."""
+    post = s.given("ada", Publish(text="hello"))
+    s.given("bob", Follow(whom="ada"))
+    s.given("bob", Like(author="ada", post=post))
+
+    assert [event for event in s.events() if isinstance(event, Notified)] == [
+        Notified(whom="ada", what="follower", by="bob"),
+        Notified(whom="ada", what="like", by="bob", post=post),
+    ]

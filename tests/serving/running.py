@@ -18,29 +18,49 @@ from engram.codec.record import Kind
 from engram.log.base import Entry
 from engram.log.partitioner import partition_of
 from engram.log.sqlite import SqliteLog
+from engram.serving.access import Access
+from engram.serving.curve import LineKeys
 from engram.serving.gateway import build_gateway
 from engram.serving.registry import Registry
 from engram.serving.service import Service
 from engram.serving.transport import ZmqTransport
+from engram.shard.policy import Policy
 from engram.shard.shard import Shard
 from engram.snapshots.files import FileSnapshots
 
+from tests.shard.network import Faulty
+
 T = TypeVar("T")
 SECONDS = 20.0
+
+
+class FaultyFile(Faulty, SqliteLog):
+    """A log in a file that fails when told to, for the shard that has opened it."""
 
 
 class RunningShard:
     """A shard on a thread, with a log and a line of its own, as it would have in a process of its own."""
 
     def __init__(
-        self, app: App, folder: Path, registry: str, *, number: int, partitions: list[int], owner: str
+        self,
+        app: App,
+        folder: Path,
+        registry: str,
+        *,
+        number: int,
+        partitions: list[int],
+        owner: str,
+        policy: Policy | None,
+        keys: LineKeys | None,
     ) -> None:
+        self._keys = keys
         self.number = number
         self.partitions = partitions
         self._app = app
         self._folder = folder
         self._registry = registry
         self._owner = owner
+        self._policy = policy
         self._killed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=owner)
         self._thread.start()
@@ -55,8 +75,8 @@ class RunningShard:
         assert not self._thread.is_alive(), f"{self._owner} did not end"
 
     def _run(self) -> None:
-        log = SqliteLog(self._folder / "log.db", self._app.name)
-        transport = ZmqTransport(self._registry)
+        self.log = log = FaultyFile(self._folder / "log.db", self._app.name)
+        transport = ZmqTransport(self._registry, keys=self._keys)
         shard = Shard(
             self._app,
             number=self.number,
@@ -66,6 +86,7 @@ class RunningShard:
             transport=transport,
             clock=system_clock,
             owner=self._owner,
+            policy=self._policy,
             background=True,
         )
         try:
@@ -74,9 +95,10 @@ class RunningShard:
                     pass
         finally:
             if self._killed.is_set():
+                shard._watchdog.close()
                 shard._flusher.close()
                 shard._watch.close()
-                shard._writer.close()
+                shard._snapshotting._writer.close()
                 transport._context.destroy(linger=0)
                 log.close()
             else:
@@ -86,8 +108,21 @@ class RunningShard:
 class RunningApp:
     """See the module. Use it as a context; everything is closed at the end."""
 
-    def __init__(self, app: App, folder: Path, *, shards: int = 2, partitions: int = 4) -> None:
+    def __init__(
+        self,
+        app: App,
+        folder: Path,
+        *,
+        shards: int = 2,
+        partitions: int = 4,
+        policy: Policy | None = None,
+        access: Access | None = None,
+        keys: LineKeys | None = None,
+    ) -> None:
         self.app = app
+        self._keys = keys
+        self._access = access
+        self._policy = policy
         self.folder = folder
         self.log = SqliteLog(folder / "log.db", app.name, partitions=partitions, create=True)
         self.shards: list[RunningShard] = []
@@ -111,7 +146,8 @@ class RunningApp:
 
     def __exit__(self, *_problem: object) -> None:
         self.http.close()
-        self._loop.call_soon_threadsafe(self._stop.set)
+        if self._thread.is_alive():  # it may have been asked to end before
+            self._loop.call_soon_threadsafe(self.service.ending.ask)
         self._thread.join(SECONDS)
         assert not self._thread.is_alive(), "the gateway did not end"
 
@@ -126,6 +162,8 @@ class RunningApp:
                 number=number,
                 partitions=list(partitions),
                 owner=f"{number}-{self._owners}",
+                policy=self._policy,
+                keys=self._keys,
             )
         )
         return self.shards[-1]
@@ -169,20 +207,22 @@ class RunningApp:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        self.registry = Registry()
+        self.registry = Registry(keys=self._keys)
         self.registry.start()
-        self.service = Service(self.app, self.log, self.registry, clock=system_clock)
-        config = uvicorn.Config(build_gateway(self.service), log_config=None, timeout_graceful_shutdown=5)
+        store = FileSnapshots(self.folder / "snapshots", self.app.name)
+        self.service = Service(self.app, self.log, self.registry, clock=system_clock, snapshots=store)
+        config = uvicorn.Config(build_gateway(self.service, self._access), log_config=None, timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[self._listener]))
         self._up.set_result(None)
-        await self._stop.wait()
+        await self.service.ending.wait()
+        await self.service.end_commands()
+        await self.registry.stop_shards(clean=True, savepoint=self.service.ending.savepoint)
+        for shard in self.shards:
+            await asyncio.to_thread(shard.join)
+        self.service.ending.tell(await self.registry.last_words(self.log.partitions, 5.0))
         server.should_exit = True
         await serving
         await self.service.close()
-        await self.registry.stop_shards(clean=True)
-        for shard in self.shards:
-            await asyncio.to_thread(shard.join)
         self.registry.close()
         self.log.close()

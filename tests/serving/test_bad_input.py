@@ -201,6 +201,7 @@ def test_any_other_key_is_a_key(counters: RunningApp, key: str):
         (VALUE, {"at_least": "1:2"}, "1:2"),
         (VALUE, {"at_least": "0:1.0,later"}, "later"),
         (VALUE, {"at_least": "-1:2.0"}, "-1:2.0"),
+        (VALUE, {"at_least": "9:0.0"}, "no partition 9: the log has 0 to 3"),
     ],
 )
 def test_a_bad_parameter_is_422(counters: RunningApp, path: str, parameters: dict[str, str], word: str):

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
+from engram.model.app import entity_of
 from pydantic import TypeAdapter
 
 from tests.serving.running import RunningApp
@@ -93,7 +94,7 @@ def test_the_document_is_openapi_3_1(document: dict[str, Any]):
             assert re.fullmatch(r"[1-5]\d\d", status)
             assert response["description"]
         for parameter in operation.get("parameters", []):
-            assert parameter["in"] in ("query", "header")
+            assert parameter["in"] in ("query", "header", "path")
             assert parameter["name"]
             assert "schema" in parameter
 
@@ -118,31 +119,39 @@ def test_no_schema_is_there_in_vain(document: dict[str, Any]):
 def test_every_command_is_there_with_its_fields_and_its_reply(social: RunningApp, document: dict[str, Any]):
     """The body of a command is the command's own schema; its reply is that of its reply type."""
     for name, command in social.app.commands.items():
-        operation = document["paths"][f"/api/social/user/commands/{name}"]["post"]
+        entity = entity_of(command).__engram__.name
+        operation = document["paths"][f"/api/social/{entity}/commands/{name}"]["post"]
         body = _resolved(document, operation["requestBody"]["content"]["application/json"]["schema"])
         assert set(body["properties"]) == set(command.model_fields)
         assert body["additionalProperties"] is False
         reply = operation["responses"]["200"]["content"]["application/json"]["schema"]
-        assert set(reply["properties"]) == {"reply", "position"}
+        assert set(reply["properties"]) == {"reply", "position", "token"}
+        assert reply["required"] == ["reply", "position"]
         assert {"202", "400", "409", "413", "422", "500", "503"} <= set(operation["responses"])
 
     publish = document["paths"]["/api/social/user/commands/publish"]["post"]
     reply = publish["responses"]["200"]["content"]["application/json"]["schema"]["properties"]["reply"]
     assert _resolved(document, reply)["type"] == "string"
-    assert publish["summary"] == "Write a post; the reply is its id. It goes to the timelines of all followers."
+    assert (
+        publish["summary"]
+        == "Write a post; the reply is its id. It goes to the timelines of all followers, unless they are very many."
+    )
 
 
 def test_every_query_is_there_with_its_fields_and_its_answer(social: RunningApp, document: dict[str, Any]):
     """A query's fields are parameters of GET and the body of POST; its answer is that of its answer type."""
     for name, query in social.app.queries.items():
-        path = document["paths"][f"/api/social/user/queries/{name}"]
+        entity = entity_of(query).__engram__.name
+        path = document["paths"][f"/api/social/{entity}/queries/{name}"]
         parameters = {parameter["name"] for parameter in path["get"]["parameters"]}
-        assert parameters == {"key", "at_least", "timeout", *query.model_fields}
+        key = set() if entity == "rules" else {"key"}
+        assert parameters == {"at_least", "timeout", "Last-Event-ID", *key, *query.model_fields}
         body = _resolved(document, path["post"]["requestBody"]["content"]["application/json"]["schema"])
         assert set(body.get("properties", {})) == set(query.model_fields)
         for operation in path.values():
-            answer = operation["responses"]["200"]["content"]["application/json"]["schema"]
-            assert set(answer["properties"]) == {"answer", "position"}
+            content = operation["responses"]["200"]["content"]
+            assert set(content) == {"application/json", "text/event-stream"}
+            assert set(content["application/json"]["schema"]["properties"]) == {"answer", "position"}
             assert "504" in operation["responses"]
 
     answer = document["paths"]["/api/social/user/queries/profile"]["get"]["responses"]["200"]
@@ -178,5 +187,6 @@ def test_the_names_of_an_app_can_be_looked_up(social: RunningApp):
     (app,) = social.http.get("/api").json()
 
     assert (app["app"], app["version"]) == ("social", 1)
-    assert app["commands"] == dict.fromkeys(social.app.commands, "user")
-    assert app["queries"] == dict.fromkeys(social.app.queries, "user")
+    assert app["commands"] == {n: entity_of(c).__engram__.name for n, c in social.app.commands.items()}
+    assert app["queries"] == {n: entity_of(q).__engram__.name for n, q in social.app.queries.items()}
+    assert {*app["commands"].values(), *app["queries"].values()} == {"user", "tag", "rules"}

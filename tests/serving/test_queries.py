@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
-from engram import Behind, Position, Rejected
+from engram import Position, Rejected, Token
 
 from sample_apps.social.commands import Publish, Register
 from sample_apps.social.queries import Posts, Profile
@@ -44,21 +43,6 @@ def test_at_least_may_name_positions_of_any_partitions(counters: RunningApp):
     by_header = counters.http.get(VALUE, params=asked, headers={"Engram-At-Least": ", ".join(sent)})
 
     assert (by_parameter.json()["answer"], by_header.json()["answer"]) == (1, 1)
-
-
-@pytest.mark.parametrize("name", ["at_least", "Engram-At-Least"])
-def test_a_position_that_does_not_come_in_time_is_504(counters: RunningApp, name: str):
-    """A bound from the future is refused with both positions when the time is over, and not long after."""
-    bound = f"{counters.partition_of('future')}:999999.0"
-    parameters, headers = {"key": "future", "timeout": "0.3"}, {}
-    (parameters if name == "at_least" else headers)[name] = bound
-    began = time.monotonic()
-    response = counters.http.get(VALUE, params=parameters, headers=headers)
-    took = time.monotonic() - began
-
-    assert (response.status_code, response.json()["type"]) == (504, "urn:engram:behind")
-    assert "999999.0 was asked for" in response.json()["detail"]
-    assert 0.3 <= took < 3
 
 
 def test_a_rejected_query_is_409_with_its_code(social: RunningApp):
@@ -109,27 +93,16 @@ def test_the_client_reads_what_it_has_written(social: RunningApp):
 def test_the_client_never_reads_back_in_time(counters: RunningApp):
     """What a client has seen of a partition, its later queries there include too."""
 
-    async def talk() -> Position:
+    async def talk() -> Token:
         async with counters.client() as client:
             await client.send("seen", Add())
             await client.ask("seen", Value())
-            return client._seen[counters.partition_of("seen")]
+            assert client.token is not None
+            return client.token
 
-    sent = asyncio.run(talk())
+    ((partition, offset),) = asyncio.run(talk()).offsets.items()
 
-    assert counters.log.read(sent.partition, sent.offset, limit=1)
-
-
-def test_the_client_raises_behind_for_a_position_that_does_not_come(counters: RunningApp):
-    """A bound that cannot be met in the client's time is `Behind`, at once and without trying again."""
-    bound = Position(counters.partition_of("behind"), 999_999, 0)
-
-    async def talk() -> None:
-        async with counters.client(timeout=0.2) as client:
-            with pytest.raises(Behind, match=r"999999\.0 was asked for"):
-                await client.ask("behind", Value(), at_least=bound)
-
-    asyncio.run(talk())
+    assert counters.log.read(partition, offset, limit=1)
 
 
 def test_the_client_raises_a_querys_rejection(social: RunningApp):

@@ -6,13 +6,18 @@ import json
 from typing import Any
 
 import pytest
-from engram import Corrupt
+from engram import Corrupt, Principal
 from engram.image.outcome import Outcome, Verdict
 from engram.serving.wire import decode_request, decode_response, encode_request, encode_response
 from engram.shard.requests import (
     Answer,
+    Arrived,
     Ask,
+    AskEffects,
+    AskQuarantine,
     Await,
+    Changed,
+    Look,
     PartitionStatus,
     Refusal,
     Replies,
@@ -22,17 +27,28 @@ from engram.shard.requests import (
     Response,
     ShardStatus,
     Stop,
+    Stuck,
+    Subscribe,
+    TakeSnapshot,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 
 numbers = st.integers(0, 2**53)
 texts = st.text()
+places = st.tuples(numbers, st.integers(-10_000, 1000), numbers)
 # Bodies are JSON as pydantic and json.dumps write it: without line breaks.
 bodies = st.recursive(st.none() | st.integers() | texts, st.lists, max_leaves=3).map(
     lambda value: json.dumps(value).encode()
 )
 outcomes = st.lists(st.builds(Outcome, st.sampled_from(Verdict), bodies), min_size=1, max_size=5)
+
+principals = st.builds(
+    Principal,
+    name=texts,
+    roles=st.frozensets(texts, max_size=3),
+    claims=st.dictionaries(texts, texts | numbers | st.lists(texts, max_size=2), max_size=3),
+)
 
 requests: st.SearchStrategy[Request] = st.one_of(
     st.builds(
@@ -41,18 +57,70 @@ requests: st.SearchStrategy[Request] = st.one_of(
         partition=numbers,
         key=texts,
         query=texts,
-        version=numbers,
+        version=numbers | st.just("1 price=2"),
         body=bodies,
         at_least=st.none() | st.tuples(numbers, numbers),
         timeout_ms=numbers,
+        principal=st.none() | principals,
     ),
     st.builds(
         Await, partition=numbers, offset=numbers, commands=st.lists(st.tuples(numbers, texts, numbers), max_size=5)
     ),
+    st.builds(
+        AskQuarantine,
+        id=numbers,
+        partition=numbers,
+        place=st.none() | st.tuples(numbers, st.integers(-10_000, 1000)),
+        limit=numbers,
+        at_least=st.none() | st.tuples(numbers, numbers),
+        timeout_ms=numbers,
+    ),
+    st.builds(
+        Look,
+        id=numbers,
+        partition=numbers,
+        model=texts,
+        place=texts,
+        after=st.none() | st.tuples(st.integers() | st.floats(allow_nan=False, allow_infinity=False), texts, texts),
+        limit=numbers,
+        at_least=st.none() | st.tuples(numbers, numbers),
+        timeout_ms=numbers,
+    ),
+    st.builds(
+        AskEffects,
+        id=numbers,
+        partition=numbers,
+        command=st.none() | st.tuples(numbers, numbers),
+        roots=st.lists(texts, max_size=3),
+        arrived=st.lists(st.builds(Arrived, numbers, places, places), max_size=3),
+        timeout_ms=numbers,
+    ),
+    st.builds(
+        Subscribe,
+        id=numbers,
+        partition=numbers,
+        key=texts,
+        query=texts,
+        version=numbers,
+        body=bodies,
+        principal=st.none() | principals,
+        lease_ms=numbers,
+        after=st.none() | numbers,
+    ),
     st.builds(Report, id=numbers, digests=st.booleans()),
-    st.builds(Stop, clean=st.booleans()),
+    st.builds(TakeSnapshot, id=numbers, partition=numbers, savepoint=texts, timeout_ms=numbers),
+    st.builds(Stop, clean=st.booleans(), savepoint=texts),
 )
-partitions = st.builds(PartitionStatus, partition=numbers, state=texts, offset=numbers, problem=texts, digest=texts)
+stuck = st.builds(Stuck, position=texts, command=texts, key=texts, seconds=st.floats(0, 10**6), stack=texts)
+partitions = st.builds(
+    PartitionStatus,
+    partition=numbers,
+    state=texts,
+    offset=numbers,
+    problem=texts,
+    digest=texts,
+    stuck=st.none() | stuck,
+)
 statuses = st.builds(
     ShardStatus, shard=numbers, owner=texts, pid=numbers, address=texts, partitions=st.lists(partitions, max_size=3)
 )
@@ -67,7 +135,17 @@ def some_replies(draw: st.DrawFn) -> Replies:
 
 responses: st.SearchStrategy[Response] = st.one_of(
     st.builds(Answer, id=numbers, partition=numbers, offset=numbers, index=numbers, body=bodies),
-    st.builds(Refusal, id=numbers, kind=texts, text=texts, code=texts),
+    st.builds(
+        Changed,
+        id=numbers,
+        partition=numbers,
+        offset=numbers,
+        index=numbers,
+        kind=texts,
+        body=bodies,
+        since=st.none() | numbers,
+    ),
+    st.builds(Refusal, id=numbers, kind=texts, text=texts, code=texts, at=st.none() | numbers),
     some_replies(),
     st.builds(Reported, id=numbers, status=statuses),
 )
@@ -77,7 +155,23 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=8) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
-tags = st.sampled_from([b"ask", b"await", b"report", b"stop", b"answer", b"refusal", b"replies", b"reported"])
+tags = st.sampled_from(
+    [
+        b"ask",
+        b"quarantine",
+        b"effects",
+        b"subscribe",
+        b"changed",
+        b"await",
+        b"report",
+        b"take",
+        b"stop",
+        b"answer",
+        b"refusal",
+        b"replies",
+        b"reported",
+    ]
+)
 frames = st.one_of(
     st.lists(st.binary(), max_size=4),
     st.tuples(tags | st.binary(), anything.map(lambda value: json.dumps(value).encode()), st.binary()).map(list),

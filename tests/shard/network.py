@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -10,10 +11,13 @@ from typing import Any
 from engram import App, Command, Position, Query, Unavailable
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope, Kind, Origin, Record, encode_commands
+from engram.image.home import Cold
 from engram.image.image import Image
-from engram.log.base import Entry, Log, OutEvent, Watch
+from engram.log.base import Entry, Log, Watch
 from engram.log.memory import MemoryLog
 from engram.log.partitioner import partition_of
+from engram.model.effects import OutEvent
+from engram.shard.policy import Policy
 from engram.shard.replay import replay_until
 from engram.shard.requests import (
     Answer,
@@ -26,7 +30,7 @@ from engram.shard.requests import (
     ShardStatus,
     Stop,
 )
-from engram.shard.shard import Policy, Shard
+from engram.shard.shard import Shard
 from engram.snapshots.base import Loaded, SnapshotStore
 from engram.snapshots.memory import MemorySnapshots
 
@@ -34,7 +38,7 @@ from sample_apps.social import app as social
 
 GATEWAY = b"gateway"
 NEVER = 1_000_000_000  # commands between two snapshots
-_REST_SECONDS = 20.0
+_REST_SECONDS = 60.0
 
 
 class SetClock:
@@ -55,6 +59,7 @@ class MemoryTransport:
         self.requests: deque[Incoming] = deque()
         self.sent: list[tuple[bytes, Response]] = []
         self.announced: list[ShardStatus] = []
+        self.announced_for: list[ShardStatus] = []  # by somebody who watches the shard
         self.closed = False
 
     def poll(self, watch: Watch, timeout_ms: int) -> list[Incoming]:
@@ -67,6 +72,11 @@ class MemoryTransport:
 
     def announce(self, status: ShardStatus) -> None:
         self.announced.append(status)
+
+    def announcer(self) -> MemoryTransport:
+        second = MemoryTransport(self.address)
+        second.announced = self.announced_for
+        return second
 
     def close(self) -> None:
         self.closed = True
@@ -166,15 +176,15 @@ class Owner:
         return all(
             owned.image.offset == self._log.end(number)
             and owned.image.freeze is None
-            and not owned.writing
+            and not owned.taking.writing
             and not self.shard._outboxes[number].pending
             for number, owned in self.shard.owned.items()
             if owned.state == "serving"
         )
 
-    def stop(self, *, clean: bool = True) -> None:
+    def stop(self, *, clean: bool = True, savepoint: str = "") -> None:
         """Ends as a shard that is told to."""
-        self.line.requests.append(Incoming(b"", Stop(clean=clean)))
+        self.line.requests.append(Incoming(b"", Stop(clean=clean, savepoint=savepoint)))
         assert not self.step()
         self.shard.close()
         self._gone = True
@@ -184,7 +194,7 @@ class Owner:
         if not self._gone:
             self._gone = True
             self.shard._flusher.close()
-            self.shard._writer.close()
+            self.shard._snapshotting._writer.close()
             self.shard._watch.close()
 
 
@@ -226,6 +236,10 @@ class Network:
         app: App | None = None,
         number: int = 0,
         snapshot_every: int = NEVER,
+        snapshot_budget_ms: float = 5.0,
+        hot_entities: int = 0,
+        missed_records: int = 100_000,
+        cold: Callable[[], Cold] = dict,
         log: Log | None = None,
     ) -> Owner:
         """A shard that has not recovered yet; of all partitions if none are named."""
@@ -243,7 +257,15 @@ class Network:
             transport=line,
             clock=self.clock,
             owner=name,
-            policy=Policy(snapshot_every=snapshot_every),
+            policy=Policy(
+                snapshot_every=snapshot_every,
+                snapshot_seconds=NEVER,
+                snapshot_budget_ms=snapshot_budget_ms,
+                snapshot_share=math.inf,  # the clock here does not follow what work takes
+                hot_entities=hot_entities,
+                missed_records=missed_records,
+            ),
+            cold=cold,
         )
         owner = Owner(shard, line, self.log)
         self.owners.append(owner)
@@ -315,7 +337,7 @@ class Network:
         """The partition from zero, or from a snapshot and the records after it."""
         image = Image(partition, self.codec)
         if loaded is not None:
-            image.load(*loaded.contents)
+            image.load_encoded(loaded.columns, loaded.memory)
         replay_until(image, self.log, self.log.end(partition), effects=lambda *_: None, progress=lambda: None)
         return image
 

@@ -28,7 +28,9 @@ def log(network: Network) -> FaultyLog:
 
 
 def _user(owner: Owner, network: Network, key: str) -> User:
-    return cast("User", owner.image(network.home(key)).entities["user"][key])
+    user = owner.image(network.home(key)).find(User, key)
+    assert user is not None
+    return user
 
 
 def _messages(network: Network, partition: int) -> list[str]:
@@ -98,7 +100,7 @@ def test_effects_of_a_shard_that_died_before_its_flush_are_sent_by_the_next_owne
 
     assert list(_user(receiver, network, bob).followers) == [ada]
     assert _messages(network, 1) == [f"{bob} gain_follower"]
-    assert _events(network) == ["followed"]
+    assert _events(network) == ["followed", "notified"]
 
 
 def test_effects_of_a_shard_that_died_after_its_flush_are_not_sent_again(network: Network):
@@ -113,7 +115,7 @@ def test_effects_of_a_shard_that_died_after_its_flush_are_not_sent_again(network
     network.settle(network.start([0]), receiver)
 
     assert _messages(network, 1) == [f"{bob} gain_follower"]
-    assert _events(network) == ["followed"]
+    assert _events(network) == ["followed", "notified"]
 
 
 def test_a_receiver_drops_messages_that_it_has_seen(network: Network, log: FaultyLog):
@@ -186,7 +188,7 @@ def test_an_old_owner_that_sends_after_the_new_one_is_heard_once(network: Networ
 
     assert _messages(network, 1) == [f"{bob} gain_follower", f"{bob} lose_follower", f"{bob} gain_follower"]
     assert list(_user(receiver, network, bob).followers) == []
-    assert _events(network) == ["followed"]
+    assert _events(network) == ["followed", "notified"]
 
 
 def test_an_old_owner_drops_its_effects_when_it_meets_the_new_one(network: Network, log: FaultyLog):
@@ -199,7 +201,7 @@ def test_an_old_owner_drops_its_effects_when_it_meets_the_new_one(network: Netwo
     assert old.states == {0: "moved"}
     assert _messages(network, 1) == [f"{bob} gain_follower", f"{bob} lose_follower"]
     assert list(_user(receiver, network, bob).followers) == []
-    assert _events(network) == ["followed"]
+    assert _events(network) == ["followed", "notified"]
 
 
 def test_effects_wait_while_the_log_does_not_take_them(network: Network, log: FaultyLog):
@@ -219,7 +221,7 @@ def test_effects_wait_while_the_log_does_not_take_them(network: Network, log: Fa
     assert owner.states == {0: "serving", 1: "serving"}
     assert held_back == []
     assert _messages(network, 1) == [f"{bob} gain_follower", f"{bob} lose_follower"]
-    assert _events(network) == ["followed"]
+    assert _events(network) == ["followed", "notified"]
 
 
 def test_no_snapshot_is_taken_before_the_effects_are_out(network: Network, log: FaultyLog):

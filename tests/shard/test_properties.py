@@ -192,9 +192,8 @@ class Histories(RuleBasedStateMachine):
 
     def check_users(self, live: dict[int, Image], expected: dict[str, Expected]) -> None:
         """Every acknowledged command has taken effect once: on its user, and on those whom that user reached."""
-        found = {key: cast("User", u) for image in live.values() for key, u in image.entities["user"].items()}
         for key, wanted in expected.items():
-            user = found.get(key, User(key=key))
+            user = live[self.network.home(key)].find(User, key) or User(key=key)
             assert user.registered == wanted.registered
             assert list(user.following) == wanted.following
             assert [post.text for post in user.posts.values()] == wanted.posts
@@ -225,8 +224,8 @@ class Histories(RuleBasedStateMachine):
     def posts(self, author: str) -> list[str]:
         home = self.network.home(author)
         (image,) = (shard.image(home) for shard in self.shards if home in shard.shard.owned)
-        user = image.entities["user"].get(author)
-        return list(cast("User", user).posts) if user else []
+        user = image.find(User, author)
+        return list(user.posts) if user else []
 
 
 class Replay:
@@ -240,12 +239,12 @@ class Replay:
         self.image = Image(partition, network.codec)
         replay_until(self.image, network.log, network.log.end(partition), effects=self._note, progress=lambda: None)
 
-    def _note(self, handled: Handled, image: Image) -> None:
-        self.outcomes[image.offset - 1] = handled.outcomes
+    def _note(self, handled: Handled) -> None:
+        self.outcomes[self.image.offset - 1] = handled.outcomes
         for message in handled.messages:
-            command = image.codec.decode_command(message.name, message.version, message.body)
+            command = self.image.codec.decode_command(message.name, message.version, message.body)
             self.messages.append((message.origin, message.key, command))
-        self.events += [(e.offset, e.index, e.number, image.codec.encode_body(e.event)) for e in handled.events]
+        self.events += [(e.offset, e.index, e.number, e.body) for e in handled.events]
 
 
 def outside(network: Network, partition: int) -> list[tuple[int, int, int, bytes]]:

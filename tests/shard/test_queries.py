@@ -135,8 +135,9 @@ def test_a_bound_that_is_not_met_in_time_is_refused_as_behind(network: Network):
     network.send("ada", Publish(text="too late"))
     owner.step()
 
-    text = f"Partition {bound.partition} is at record {bound.offset}, {bound.offset}.0 was asked for."
-    assert owner.response(number) == Refusal(number, "behind", text)
+    at = bound.offset - 1
+    lag = f"Partition {bound.partition} is at record {at}, and record {bound.offset} was asked for: 1 to go."
+    assert owner.response(number) == Refusal(number, "behind", f"{lag} Ask again, or wait longer.", at=at)
 
 
 def test_a_bound_that_is_met_already_costs_nothing(network: Network):

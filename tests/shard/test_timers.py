@@ -21,8 +21,8 @@ def ticks(network: Network) -> list[int]:
 
 
 def rang(owner: Owner, network: Network, key: str) -> list[str]:
-    clockwork = owner.image(network.home(key)).entities["clockwork"].get(key, Clockwork(key=key))
-    return [text.split()[0] for text in clockwork.rang]  # type: ignore[attr-defined]
+    clockwork = owner.image(network.home(key)).find(Clockwork, key) or Clockwork(key=key)
+    return [text.split()[0] for text in clockwork.rang]
 
 
 def test_a_due_timer_fires_without_any_command(network: Network):

@@ -19,4 +19,4 @@ def social_contents(offset: int) -> Contents:
     freeze = image.begin_freeze()
     while freeze.advance(100):
         pass
-    return Contents(freeze.rows, freeze.memory)
+    return Contents(freeze.columns, freeze.memory, image.count())

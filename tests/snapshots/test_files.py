@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -191,6 +192,27 @@ def test_any_flipped_bit_of_a_part_is_found(tmp_path_factory, part, at, bit):
     assert store.newest(0) is None
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE], ids=errno.errorcode.get)
+def test_a_file_that_cannot_be_read_is_damaged_and_a_disk_in_trouble_is_not(store, folder, monkeypatch, number):
+    """A bad sector costs one snapshot; a process without free descriptors costs none: it is started again."""
+    publish(store, 2, 5)
+    real_read = Path.read_bytes
+
+    def read(self):
+        if "5-" in str(self.relative_to(folder)) and self.name == "memory.json":
+            raise OSError(number, "no")
+        return real_read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    if number == errno.EIO:
+        assert store.newest(0).manifest.offset == 2
+    else:
+        with pytest.raises(Unavailable):
+            store.newest(0)
+    monkeypatch.undo()
+    assert [manifest.offset for manifest in store.manifests(0)] == ([2] if number == errno.EIO else [5, 2])
+
+
 def test_when_all_are_damaged_there_is_none(store, folder):
     """Without a whole snapshot the log is replayed from zero: there is none, and nothing is raised."""
     publish(store, 2, 5)
@@ -283,10 +305,10 @@ def test_the_entities_are_read_without_the_apps_classes(store, folder):
     publish(store, 2)
     table = pq.read_table(part_path(folder, 2, "entities.parquet"))
     rows = table.to_pylist()
-    assert table.column_names == ["entity", "key", "version", "state"]
+    assert table.column_names == ["entity", "key", "version", "state", "rows"]
     assert [(row["entity"], row["key"], row["version"]) for row in rows] == [
-        ("user", "user-0", 1),
-        ("user", "user-1", 1),
+        ("user", "user-0", "2"),
+        ("user", "user-1", "2"),
     ]
     assert json.loads(rows[0]["state"])["name"] == "Somebody"
 
@@ -297,7 +319,7 @@ def test_a_loaded_snapshot_fills_an_image_of_the_same_digest(store):
     loaded = store.newest(0)
     assert loaded is not None
     image = Image(0, Codec(app))
-    image.load(*loaded.contents)
+    image.load_encoded(loaded.columns, loaded.memory)
     assert image.digest() == loaded.manifest.digest
     assert image.offset == 5
 

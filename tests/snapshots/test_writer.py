@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from engram.errors import Corrupt, Unavailable
 from engram.snapshots.memory import MemorySnapshots
@@ -49,7 +50,7 @@ def test_a_snapshot_is_written_beside_its_owner():
     """`submit` returns at once; the snapshot is published on another thread, and then told with its manifest."""
     store = GatedSnapshots()
     writer = SnapshotWriter(store, lambda: 1234, verify=anything)
-    writer.submit(0, social_contents(2))
+    writer.submit(0, partial(social_contents, 2))
     assert writer.written() == []
     assert store.newest(0) is None
     store.gate.release()
@@ -66,11 +67,11 @@ def test_a_failure_is_told_and_the_next_one_is_written():
     store = GatedSnapshots()
     writer = SnapshotWriter(store, lambda: 0, verify=anything)
     store.problem = Unavailable("the disk is full")
-    writer.submit(3, social_contents(1))
+    writer.submit(3, partial(social_contents, 1))
     store.gate.release()
     failed = written(writer)
     store.problem = None
-    writer.submit(3, social_contents(2))
+    writer.submit(3, partial(social_contents, 2))
     store.gate.release()
     succeeded = written(writer)
     writer.close()
@@ -83,11 +84,29 @@ def test_closing_waits_for_what_was_given():
     store = GatedSnapshots()
     writer = SnapshotWriter(store, lambda: 0, verify=anything)
     for offset in (1, 2, 3):
-        writer.submit(offset, social_contents(offset))
+        writer.submit(offset, partial(social_contents, offset))
     store.gate.release(3)
     ended = writer.close()
     assert [(one.partition, one.manifest.offset) for one in ended] == [(1, 1), (2, 2), (3, 3)]
     assert writer.close() == []
+
+
+def test_closing_waits_only_as_long_as_it_is_told_to():
+    """What a store that hangs has not taken by then is told as failed, what waited behind it is not begun, and the
+    writer can be used again."""
+    store = GatedSnapshots()
+    writer = SnapshotWriter(store, lambda: 0, verify=anything)
+    for partition in (1, 2):
+        writer.submit(partition, partial(social_contents, partition))
+    ended = writer.close(0.05)
+    store.gate.release(3)
+    writer.submit(3, partial(social_contents, 3))
+    again = writer.close()
+    assert [(one.partition, one.manifest, str(one.problem)) for one in ended] == [
+        (partition, None, "The snapshot store has not taken it in time.") for partition in (1, 2)
+    ]
+    assert [one.partition for one in again] == [3]
+    assert store.manifests(2) == []
 
 
 def test_there_is_no_thread_before_the_first_snapshot():
@@ -106,7 +125,7 @@ def test_contents_that_could_not_be_loaded_again_are_not_published():
         raise Corrupt("no way back")
 
     writer = SnapshotWriter(store, lambda: 0, verify=refuse)
-    writer.submit(0, social_contents(1))
+    writer.submit(0, partial(social_contents, 1))
     (ended,) = writer.close()
     assert (ended.manifest, str(ended.problem)) == (None, "no way back")
     assert store.newest(0) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engram import App, Command, Context, Entity, Query
+from engram import App, Command, Context, Entity, Query, allow
 
 
 @dataclass(slots=True, kw_only=True)
@@ -12,7 +12,7 @@ class Ledger(Entity, name="ledger"):
     entries: list[int] = field(default_factory=list)
 
 
-class Add(Command[Ledger, int], name="add"):
+class Add(Command[Ledger, int], name="add", authorize=allow.owner):
     """Adds a number; the reply is how many there are now."""
 
     number: int
@@ -22,7 +22,7 @@ class Add(Command[Ledger, int], name="add"):
         return len(ledger.entries)
 
 
-class Entries(Query[Ledger, list[int]], name="entries"):
+class Entries(Query[Ledger, list[int]], name="entries", authorize=allow.anyone):
     def answer(self, ledger: Ledger) -> list[int]:
         return list(ledger.entries)
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).parents[2]
-START_S = 90.0
+START_S = 150.0
 
 
 class Running:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from engram import Client
+from engram import Client, Denied, Unauthenticated
 
 from tests.spark.ledger import Add, Entries, app
 from tests.spark.running import eventually
@@ -64,6 +64,23 @@ def test_the_state_is_there_after_a_restart_with_another_number_of_shards(start)
 
     second = start("--shards", "3", "--partitions", "4")
     assert asyncio.run(add(second.ready(), 2)) == 2
+
+
+def test_an_app_with_an_access_file_knows_who_asks(start, tmp_path):
+    """`engram run --auth`: whoever has the token of a key sends for it, and nobody else."""
+    (tmp_path / "access.toml").write_text('[[token]]\ntoken = "the-token-of-somebody"\nname = "a"\n')
+    running = start("--shards", "1", "--partitions", "1", "--auth", str(tmp_path / "access.toml"))
+    url = running.ready()
+
+    async def talk() -> int:
+        async with Client(url, app, token="the-token-of-somebody") as client:
+            with pytest.raises(Denied):
+                await client.send("b", Add(number=1))
+            return await client.send("a", Add(number=1))
+
+    assert asyncio.run(talk()) == 1
+    with pytest.raises(Unauthenticated):
+        asyncio.run(add(url, 2))
 
 
 def test_a_driver_that_is_killed_takes_its_shards_with_it(start):

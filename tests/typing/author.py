@@ -5,7 +5,22 @@ from datetime import datetime
 from random import Random
 from typing import assert_type
 
-from engram import App, Command, Context, Entity, Event, Json, Part, Position, Query, Rejected, upcaster
+from engram import (
+    App,
+    Command,
+    Context,
+    Entity,
+    Event,
+    Json,
+    Part,
+    Position,
+    Principal,
+    Query,
+    Rejected,
+    allow,
+    upcaster,
+)
+from engram.model.principal import Rule
 from engram.model.upcaster import Upcaster
 
 
@@ -37,7 +52,7 @@ class Write(Command[Note, int], name="write"):
         return len(note.lines)
 
 
-class Look(Command[Note, None], name="look"):
+class Look(Command[Note, None], name="look", authorize=allow.owner | allow.role("reader")):
     def handle(self, note: Note, ctx: Context) -> None:
         note.seen[ctx.new_id()] = ctx.now
 
@@ -45,6 +60,12 @@ class Look(Command[Note, None], name="look"):
 class Newest(Query[Note, Line | None], name="newest"):
     def answer(self, note: Note) -> Line | None:
         return note.lines[-1] if note.lines else None
+
+    def authorize(self, principal: Principal, key: str) -> bool:
+        return principal.known and not key.startswith("secret")
+
+    def authorize_entity(self, principal: Principal, note: Note) -> bool:
+        return principal.name in note.seen
 
 
 @upcaster(Note, from_version=1)
@@ -76,6 +97,14 @@ def results(note: Note, ctx: Context) -> None:
     """Handlers and answers can be called like any method, and give what they declare."""
     assert_type(Write(text="x").handle(note, ctx), int)
     assert_type(Newest().answer(note), Line | None)
+
+
+def guarding(note: Note, principal: Principal) -> None:
+    """Who may is a yes or no, and can be asked without anything that runs."""
+    assert_type(Look().authorize(principal, "a"), bool)
+    assert_type(Newest().authorize_entity(principal, note), bool)
+    assert_type(allow.owner | allow.operator, Rule)
+    assert_type(principal.roles, frozenset[str])
 
 
 def making() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import time
 
-from engram.cli.output import leave_on_signals, say, say_json
+from engram.cli.output import SIGNAL_S, leave_on_signals, say, say_json
 from engram.dev.jars import KAFKA_VERSION
 from engram.dev.kafka import Brokers
 
@@ -28,4 +27,4 @@ def run_kafka(count: int, *, json: bool) -> None:
             for i, pid in brokers.pids.items():
                 say(f"  broker {i}           process {pid}")
         while True:
-            signal.pause()
+            time.sleep(SIGNAL_S)

@@ -9,18 +9,18 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 import pydantic_core
 
-from engram.cli.output import leave_on_signals, say, say_json
+from engram.cli.output import SIGNAL_S, leave_on_signals, say, say_json
 from engram.codec.codec import Codec, Commands, Messages
-from engram.codec.record import Epoch, Kind, Record
+from engram.codec.record import Epoch, Kind, Origin, Record
 from engram.errors import Corrupt, Misuse
 from engram.log.base import Log
 from engram.log.open import open_log
+from engram.log.stream import time_text
 from engram.shard.reference import resolve_app
 
 _READ_RECORDS = 200
@@ -65,7 +65,7 @@ def tail_log(reference: str, url: str, *, partition: int | None, from_start: boo
                     tell(record)
                     following[record.partition] = record.offset + 1
                 if not any(new):
-                    select.select([watch], [], [])
+                    select.select([watch], [], [], SIGNAL_S)
 
 
 def _chosen(log: Log, partition: int | None) -> Sequence[int]:
@@ -88,8 +88,8 @@ def _in_time_order(partitions: Iterable[Iterable[Record]]) -> Iterator[Record]:
 def _teller(codec: Codec, *, json: bool) -> Tell:
     if json:
         return lambda record: say_json(described(record, codec))
-    width = shutil.get_terminal_size(_WIDE).columns
-    return lambda record: say("\n".join(_cut(line, width) for line in lines_of(described(record, codec))))
+    width = terminal_width()
+    return lambda record: say("\n".join(cut(line, width) for line in lines_of(described(record, codec))))
 
 
 def described(record: Record, codec: Codec) -> dict[str, Any]:
@@ -110,14 +110,17 @@ def described(record: Record, codec: Codec) -> dict[str, Any]:
     except Corrupt as problem:
         return {**about, "problem": str(problem), "payload": record.payload.decode(errors="backslashreplace")}
     if isinstance(content, Epoch):
-        return {**about, **content.model_dump()}
+        return {**about, **content.model_dump(exclude_none=True)}
     return {**about, **_who(content), "commands": list(_commands(record, content))}
 
 
 def _who(content: Commands | Messages) -> dict[str, Any]:
     if isinstance(content, Messages):
         return {"origin_partition": content.header.origin_partition}
-    return {"writer": content.header.writer}
+    about: dict[str, Any] = {"writer": content.header.writer}
+    if content.header.releases:
+        about["releases"] = [f"{offset}.{index}" for offset, index in content.header.releases]
+    return about
 
 
 def _commands(record: Record, content: Commands | Messages) -> Iterator[dict[str, Any]]:
@@ -127,7 +130,7 @@ def _commands(record: Record, content: Commands | Messages) -> Iterator[dict[str
         name, version = header.types[number]
         command = {"index": index, "name": name, "version": version, "key": key, "body": body}
         if isinstance(content, Messages):
-            origin = content.header.origins[index]
+            origin = Origin(*content.header.origin(index))
             command["origin"] = f"{content.header.origin_partition}:{origin.offset}.{origin.index}.{origin.number}"
         else:
             command["session"] = content.header.sessions[content.header.session[index]]
@@ -148,11 +151,13 @@ def _bodies(record: Record, which: Sequence[int]) -> list[Any]:
 
 def lines_of(about: dict[str, Any]) -> Iterator[str]:
     """The same for people: a line for the record, and one for each of its commands."""
-    time = _time(about["time"]) if about["kind"] != Kind.NOTHING else ""  # Kafka does not say
+    time = time_text(about["time"]) if about["kind"] != Kind.NOTHING else ""  # Kafka does not say
     yield f"{about['position']:<10} {about['kind']:<8} {time}  {_owner(about)}"
     if "problem" in about:
         yield f"    PROBLEM {about['problem']}"
         yield f"    {about['payload']}"
+    for place in about.get("releases", ()):
+        yield f"    takes {about['position'].partition(':')[0]}:{place} out of quarantine"
     for command in about.get("commands", ()):
         body = json_module.dumps(command["body"], ensure_ascii=False, separators=(",", ":"))
         yield f"    .{command['index']:<4} {command['name']} v{command['version']}  {command['key']}  {body}"
@@ -161,21 +166,20 @@ def lines_of(about: dict[str, Any]) -> Iterator[str]:
 def _owner(about: dict[str, Any]) -> str:
     if "owner" in about:
         where = f" at {about['address']}" if about["address"] else ""
+        if "ends" in about:
+            return f"owner {about['owner']} has ended"
         return f"owner {about['owner']}{where}, app version {about['app_version']}"
     if "origin_partition" in about:
         return f"from partition {about['origin_partition']}"
     return f"by {about['writer']}" if about.get("writer") else ""
 
 
-def _time(milliseconds: int) -> str:
-    try:
-        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{milliseconds} ms"  # beyond any calendar
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def terminal_width() -> int:
+    return shutil.get_terminal_size(_WIDE).columns
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """A line for a terminal of that width."""
     # What a client wrote must not reach the terminal as a control sequence.
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: width + 1])
     return printable.rstrip() if len(printable) <= width else printable[: width - 1] + "…"

@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 REFUSED = 2  # exit code: a person must change something
 UNAVAILABLE = 3  # exit code: try again later
+# A signal that comes just before a wait does not end that wait: a command that ends by signals waits no longer at once.
+SIGNAL_S = 1.0
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -71,4 +73,4 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
         table.add_column(column)
     for row in rows:
         table.add_row(*map(str, row))
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)  # cells are what others wrote, not markup

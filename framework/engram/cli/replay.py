@@ -30,7 +30,7 @@ def replay_log(reference: str, url: str, *, json: bool) -> None:
                 "records": end,
                 "commands": image.handled,
                 "entities": image.count(),
-                "quarantined": image.quarantined,
+                "quarantined": image.quarantine.count,
                 "digest": image.digest(),
             }
         )
@@ -63,5 +63,5 @@ def replayed(log: Log, codec: Codec, partition: int, end: int, *, check: Check =
     return image
 
 
-def _dropped(_handled: Handled, _image: Image) -> None:
+def _dropped(_handled: Handled) -> None:
     """A replay to look at sends nothing: what it would send is in the log already."""

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import pydantic_core
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from engram.codec.outgoing import outgoing
+from engram.codec.readable import state_reads_back
 from engram.codec.record import BatchHeader, CommandsHeader, Epoch, Kind, MessagesHeader, PlainHeader, Record
+from engram.codec.rows import RowCodec
+from engram.codec.values import result_adapter, strict_encoder
 from engram.errors import Corrupt
-from engram.model.app import App, result_of
+from engram.model.app import App
 from engram.model.command import Command
-from engram.model.entity import STATE_CONFIG, Entity
+from engram.model.context import Outgoing
+from engram.model.entity import Entity
 from engram.model.event import Event
+from engram.model.nested import written_version
 from engram.model.query import Query
+from engram.model.version import Version, read_version
 
 # The session of all plain records of a partition: their offsets number them.
 _PLAIN_SESSION = "plain"
@@ -40,7 +49,7 @@ class Codec:
     """Encodes and decodes what an app declares. Pure; one instance serves a whole process.
 
     Decoding raises `Corrupt` for an unknown name, for a version newer than the app's, and for bytes that do
-    not fit the type. Old versions are brought up by the app's upcasters first.
+    not fit the type. Old versions are brought up by the app's upcasters first, those of named values in it too.
     """
 
     def __init__(self, app: App) -> None:
@@ -50,13 +59,22 @@ class Codec:
         self._queries = {name: _Type(app, cls) for name, cls in app.queries.items()}
         self._events = {name: _Type(app, cls) for name, cls in app.events.items()}
         # Exact (name, version) pairs that need no upcasting: a whole line of bodies in one parse.
-        self._lines: dict[tuple[str, int], Callable[[bytes], list[Command[Any, Any]]]] = {
+        self._lines: dict[tuple[str, Version], Callable[[bytes], list[Command[Any, Any]]]] = {
             (name, t.version): TypeAdapter(list[t.cls]).validator.validate_json  # type: ignore[name-defined]  # a type at run time
             for name, t in self._commands.items()
         }
+        types = (self._entities, self._commands, self._queries, self._events)
+        self._versions = {t.cls: t.version for each in types for t in each.values()}
+        # Entity types of which every state is certain to be read back; of the others somebody must try.
+        self.certain_states = {name for name, cls in app.entities.items() if state_reads_back(cls)}
         asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
+        self.rows = {name: RowCodec(app, cls) for name, cls in app.read_models.items()}
         self._results = {cls: result_adapter(cls) for cls in asked}
-        self._encoders = {cls: _result_encoder(adapter) for cls, adapter in self._results.items()}
+        self._encoders = {cls: strict_encoder(adapter) for cls, adapter in self._results.items()}
+
+    def version_of(self, cls: type[Any]) -> Version:
+        """The version that objects of an entity, command, query or event are written with."""
+        return self._versions[cls]
 
     # State
 
@@ -64,8 +82,16 @@ class Codec:
         """The entity's state as a JSON object, its key included."""
         return self._entities[entity.__engram__.name or ""].encode(entity)
 
-    def decode_entity(self, name: str, version: int, state: bytes) -> Entity:
+    def quick_encoder(self, cls: type[Entity]) -> Callable[[Any], bytes]:
+        """The same at a third of the cost, within `strictly()`: pydantic's own way to refuse is slow."""
+        return self._entities[cls.__engram__.name or ""].encode_quickly
+
+    def decode_entity(self, name: str, version: Version, state: bytes) -> Entity:
         return self._type("entity", self._entities, name).decode(version, state)  # type: ignore[no-any-return]
+
+    def check_entity(self, name: str, version: Version) -> None:
+        """Raises `Corrupt` for an entity type that the app does not have, or a version that it cannot bring up."""
+        self.app.check_version(self._type("entity", self._entities, name).cls, version)
 
     # Boundaries
 
@@ -73,14 +99,21 @@ class Codec:
         """The fields of a command, query or event as a JSON object."""
         return boundary.__pydantic_serializer__.to_json(boundary)
 
-    def decode_command(self, name: str, version: int, body: bytes) -> Command[Any, Any]:
+    def decode_command(self, name: str, version: Version, body: bytes) -> Command[Any, Any]:
         return self._type("command", self._commands, name).decode(version, body)  # type: ignore[no-any-return]
 
-    def decode_query(self, name: str, version: int, body: bytes) -> Query[Any, Any]:
+    def decode_query(self, name: str, version: Version, body: bytes) -> Query[Any, Any]:
         return self._type("query", self._queries, name).decode(version, body)  # type: ignore[no-any-return]
 
-    def decode_event(self, name: str, version: int, body: bytes) -> Event:
+    def decode_event(self, name: str, version: Version, body: bytes) -> Event:
         return self._type("event", self._events, name).decode(version, body)  # type: ignore[no-any-return]
+
+    def outgoing_commands(self) -> dict[type[Any], Outgoing]:
+        """How what a handler sends or schedules is encoded."""
+        return {cls: outgoing(cls, self._versions[cls]) for cls in self.app.commands.values()}
+
+    def outgoing_events(self) -> dict[type[Any], Outgoing]:
+        return {cls: outgoing(cls, self._versions[cls]) for cls in self.app.events.values()}
 
     def result_encoder(self, cls: type[Any]) -> Callable[[Any], bytes]:
         """From a reply or answer of this command or query type to JSON. It raises pydantic's error when a
@@ -107,7 +140,9 @@ class Codec:
             if record.kind is Kind.PLAIN:
                 return self._plain(record)
             messages = MessagesHeader.model_validate_json(head)
-            _check_columns(messages, messages.origins)
+            _check_columns(messages, messages.offsets, messages.indices, messages.numbers)
+            if not messages.which:
+                raise Corrupt("it has no messages")
             return Messages(messages, self._bodies(messages, lines))
         except (Corrupt, ValidationError, ValueError, IndexError) as problem:
             where = f"Record {record.offset} of partition {record.partition}"
@@ -120,11 +155,14 @@ class Codec:
             raise Corrupt(plain.problem)
         if not plain.name:
             raise Corrupt("it has no header `name`: write the command's name there")
-        if not plain.version.isdecimal():
-            raise Corrupt(f"its header `version` is {plain.version!r}: write the command's version there, a number")
+        try:
+            version = read_version(plain.version)
+        except ValueError:
+            raise Corrupt(
+                f"its header `version` is {plain.version!r}: write the command's version there, a number"
+            ) from None
         if plain.key is None:
             raise Corrupt("it has no key, or one that is not UTF-8: write the entity's key there")
-        version = int(plain.version)
         header = CommandsHeader.model_construct(
             types=[(plain.name, version)],
             which=[0],
@@ -151,7 +189,7 @@ class Codec:
         except StopIteration:
             raise Corrupt("more commands of a type than bodies in its line") from None
 
-    def _line(self, name: str, version: int, line: bytes) -> list[Command[Any, Any]]:
+    def _line(self, name: str, version: Version, line: bytes) -> list[Command[Any, Any]]:
         decode = self._lines.get((name, version))
         if decode is not None:
             return decode(line)
@@ -174,14 +212,15 @@ class _Type:
 
     def __init__(self, app: App, cls: type[Any]) -> None:
         self.cls = cls
-        self.version: int = cls.__engram__.version
+        self.version = written_version(cls)
         self._app = app
         adapter = TypeAdapter(cls)
         # Refusing a value of the wrong type here is better than a snapshot that cannot be read back.
         self.encode = partial(adapter.serializer.to_json, warnings="error")
+        self.encode_quickly: Callable[[Any], bytes] = adapter.serializer.to_json
         self._validate = adapter.validator.validate_json
 
-    def decode(self, version: int, data: bytes) -> Any:
+    def decode(self, version: Version, data: bytes) -> Any:
         if version == self.version:
             try:
                 return self._validate(data)
@@ -193,44 +232,23 @@ class _Type:
             raise Corrupt(f"{self.cls.__name__} version {version}: {problem}") from problem
         return self.upcast(version, old)
 
-    def upcast(self, version: int, old: Any) -> Any:
-        name = self.cls.__name__
-        if version > self.version:
-            raise Corrupt(
-                f"{name} is at version {version} there, but this app knows only up to {self.version}: "
-                "run the newer code"
-            )
-        if version < 1:
-            raise Corrupt(f"{name} is at version {version} there, but versions start at 1")
+    def upcast(self, version: Version, old: Any) -> Any:
         try:
             new = json.dumps(self._app.upcast(self.cls, version, old)).encode()
+        except Corrupt:
+            raise
         except Exception as problem:
+            name = self.cls.__name__
             raise Corrupt(f"the upcasters of {name} from version {version} failed: {problem!r}") from problem
         return self.decode(self.version, new)
 
 
-def result_adapter(cls: type[Any]) -> TypeAdapter[Any]:
-    """Between the replies of a command, or the answers of a query, and JSON; as commands and state are encoded."""
-    result = result_of(cls)
-    try:
-        return TypeAdapter(result, config=STATE_CONFIG)
-    except PydanticUserError:  # a model or dataclass has a configuration of its own
-        return TypeAdapter(result)
-
-
-def _result_encoder(adapter: TypeAdapter[Any]) -> Callable[[Any], bytes]:
-    encode: Callable[[Any], bytes] = partial(adapter.serializer.to_json, warnings="error")
-    try:
-        adapter.validate_python(None)
-    except ValidationError:
-        return partial(_encode_something, encode)
-    return encode
-
-
-def _encode_something(encode: Callable[[Any], bytes], value: Any) -> bytes:
-    if value is None:  # pydantic writes null for None, whatever the type is
-        raise pydantic_core.PydanticSerializationError("None is not of the declared type: is a return missing?")
-    return encode(value)
+@contextmanager
+def strictly() -> Iterator[None]:
+    """A value of the wrong type that is met while encoding is an error, as it always should be."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Pydantic serializer warnings", category=UserWarning)
+        yield
 
 
 def _check_columns(header: BatchHeader, *columns: Sized) -> None:

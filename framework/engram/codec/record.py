@@ -7,11 +7,14 @@ a thousand commands, and a person still reads it. See docs/decisions/0002-batch-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
+
+from engram.model.effects import Cause, Message, Place
+from engram.model.version import Version
 
 
 class Kind(StrEnum):
@@ -44,7 +47,7 @@ class Envelope(NamedTuple):
     """A client's command on its way to the log. `body` is its JSON."""
 
     name: str
-    version: int
+    version: Version
     key: str
     body: bytes
     session: str
@@ -61,32 +64,31 @@ class Origin(NamedTuple):
     number: int
 
 
-class Message(NamedTuple):
-    """An entity's command for another entity on its way to the log. `body` is its JSON."""
-
-    name: str
-    version: int
-    key: str
-    body: bytes
-    origin: Origin
-
-
 class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Epoch(_Form):
-    """A new owner takes a partition. The epoch's number is the offset of this record: the log orders owners."""
+    """A new owner takes a partition. The epoch's number is the offset of this record: the log orders owners.
+
+    With `ends`, it is the last word of the owner of that epoch, which has handled all before it and nothing after: from
+    here on the partition is nobody's, and `app_version` is 0. It says nothing if there is a newer owner.
+    """
 
     owner: str
     app_version: int
     address: str = ""
+    ends: int | None = None
+
+    def counts_after(self, epoch: int) -> bool:
+        """Whether it begins an epoch of its own, where `epoch` was the last."""
+        return self.ends is None or self.ends == epoch
 
 
 class BatchHeader(_Form):
     """The first line of a batch. The columns have one entry per command, in log order."""
 
-    types: list[tuple[str, int]]  # name and version of each body line
+    types: list[tuple[str, Version]]  # name and version of each body line
     which: list[int]  # index into types
     keys: list[str]
 
@@ -99,13 +101,33 @@ class CommandsHeader(BatchHeader):
     session: list[int]  # index into sessions
     sequence: list[int]
     idempotency: dict[int, str] = {}  # index of command to idempotency key
+    releases: list[tuple[int, int]] = []  # offset and index of commands that leave the quarantine
 
 
 class MessagesHeader(BatchHeader):
-    """Messages of one origin partition, in the order of their origins."""
+    """Messages of one origin partition, in the order of their origins. Most have no cause but the command that sent
+    them; `times` has those that are broadcasts, with the time at which they were handled at home."""
 
     origin_partition: int
-    origins: list[Origin]
+    offsets: list[int]  # with the next two, the columns of the origins
+    indices: list[int]
+    numbers: list[int]
+    causes: dict[int, Cause] = {}
+    times: dict[int, int] = {}
+
+    @property
+    def origins(self) -> list[Place]:
+        return list(zip(self.offsets, self.indices, self.numbers, strict=True))
+
+    def origin(self, index: int) -> Place:
+        return self.offsets[index], self.indices[index], self.numbers[index]
+
+    def cause(self, index: int) -> Cause:
+        """What led to one of the messages."""
+        own = self.causes.get(index)
+        if own is not None:
+            return own
+        return Cause(f"{self.origin_partition}:{self.offsets[index]}.{self.indices[index]}", 1)
 
 
 class PlainHeader(_Form):
@@ -119,11 +141,11 @@ class PlainHeader(_Form):
     problem: str = ""
 
 
-def encode_commands(envelopes: Sequence[Envelope], writer: str) -> bytes:
-    """The payload of a `COMMANDS` record, at least one command."""
+def encode_commands(envelopes: Sequence[Envelope], writer: str, *, releases: Sequence[tuple[int, int]] = ()) -> bytes:
+    """The payload of a `COMMANDS` record: at least one command, or something that leaves the quarantine."""
     sessions: dict[str, int] = {}
     session = [sessions.setdefault(e.session, len(sessions)) for e in envelopes]
-    types, which, lines = _group([(e.name, e.version, e.body) for e in envelopes])
+    types, which, lines = _group(*zip(*((e.name, e.version, e.body) for e in envelopes), strict=True))
     header = CommandsHeader(
         types=types,
         which=which,
@@ -133,21 +155,29 @@ def encode_commands(envelopes: Sequence[Envelope], writer: str) -> bytes:
         session=session,
         sequence=[e.sequence for e in envelopes],
         idempotency={i: e.idempotency_key for i, e in enumerate(envelopes) if e.idempotency_key is not None},
+        releases=list(releases),
     )
-    return b"\n".join([header.__pydantic_serializer__.to_json(header), *lines])
+    return _payload(header, lines)
 
 
 def encode_messages(messages: Sequence[Message], origin_partition: int) -> bytes:
     """The payload of a `MESSAGES` record, at least one message, in the order of their origins."""
-    types, which, lines = _group([(m.name, m.version, m.body) for m in messages])
-    header = MessagesHeader(
+    names, versions, keys, bodies, origins, causes, times = zip(*messages, strict=True)
+    types, which, lines = _group(names, versions, bodies)
+    offsets, indices, numbers = zip(*origins, strict=True)
+    # Not validated: nothing comes from outside here, and this is done for every message.
+    header = MessagesHeader.model_construct(
         types=types,
         which=which,
-        keys=[m.key for m in messages],
+        keys=list(keys),
         origin_partition=origin_partition,
-        origins=[m.origin for m in messages],
+        offsets=list(offsets),
+        indices=list(indices),
+        numbers=list(numbers),
+        causes={i: cause for i, cause in enumerate(causes) if cause is not None} if any(causes) else {},
+        times={} if times.count(None) == len(times) else {i: t for i, t in enumerate(times) if t is not None},
     )
-    return b"\n".join([header.__pydantic_serializer__.to_json(header), *lines])
+    return _payload(header, lines)
 
 
 def encode_plain(header: PlainHeader, body: bytes) -> bytes:
@@ -157,17 +187,29 @@ def encode_plain(header: PlainHeader, body: bytes) -> bytes:
 
 def encode_epoch(epoch: Epoch) -> bytes:
     """The payload of an `EPOCH` record."""
-    return epoch.model_dump_json().encode()
+    return epoch.model_dump_json(exclude=None if epoch.ends is not None else {"ends"}).encode()
 
 
-def _group(bodies: list[tuple[str, int, bytes]]) -> tuple[list[tuple[str, int]], list[int], list[bytes]]:
-    types: dict[tuple[str, int], int] = {}
+def _payload(header: BatchHeader, lines: Sequence[bytes]) -> bytes:
+    return b"\n".join([header.__pydantic_serializer__.to_json(header, exclude_defaults=True), *lines])
+
+
+def _group(
+    names: Sequence[str] = (), versions: Sequence[Version] = (), bodies: Sequence[bytes] = ()
+) -> tuple[list[tuple[str, Version]], list[int], list[bytes]]:
+    if len(set(names)) == 1 and len(set(versions)) == 1:  # by far the most common
+        return [(names[0], versions[0])], [0] * len(names), [_line(bodies)]
+    types: dict[tuple[str, Version], int] = {}
     groups: list[list[bytes]] = []
     which = []
-    for name, version, body in bodies:
+    for name, version, body in zip(names, versions, bodies, strict=True):
         number = types.setdefault((name, version), len(types))
         if number == len(groups):
             groups.append([])
         groups[number].append(body)
         which.append(number)
-    return list(types), which, [b"[" + b",".join(group) + b"]" for group in groups]
+    return list(types), which, list(map(_line, groups))
+
+
+def _line(bodies: Iterable[bytes]) -> bytes:
+    return b"[" + b",".join(bodies) + b"]"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from engram.codec.record import Origin
+from engram.image.dedupe import Seen
 from engram.image.digest import as_text, digest_rows
+from engram.image.outcome import Outcome
+from engram.image.quarantine import QuarantineRow
 from engram.image.timers import Timer
+from engram.model.version import Version
 
 
 class EntityRow(NamedTuple):
@@ -16,8 +21,22 @@ class EntityRow(NamedTuple):
 
     entity: str
     key: str
-    version: int
+    version: Version
     state: bytes
+
+
+class EntityColumns(NamedTuple):
+    """Many entities of one type and version, as columns: what a snapshot is made from and read into. (A million rows as
+    tuples would cost the garbage collector more than encoding them.)
+
+    `rows` has what read models have of each entity, if they have anything: see `ReadModels.encoded`.
+    """
+
+    entity: str
+    version: Version
+    keys: list[str]
+    states: list[bytes]
+    rows: Sequence[bytes | None] = ()
 
 
 class SessionRow(NamedTuple):
@@ -44,14 +63,6 @@ class OriginRow(NamedTuple):
     number: int
 
 
-class QuarantineRow(NamedTuple):
-    offset: int
-    index: int  # type: ignore[assignment]  # a field, not tuple.index
-    command: str
-    key: str
-    error: str
-
-
 class Memory(BaseModel):
     """What an image holds besides entities. `offset` is that of the next record to handle; with `epoch` and
     `app_version` it is what the digest leaves out: who owns a partition does not change what is in it."""
@@ -70,13 +81,68 @@ class Memory(BaseModel):
     timers: list[Timer] = []
 
 
-def digest_of(entities: list[EntityRow], memory: Memory) -> str:
+class Copied(NamedTuple):
+    """The same as the image holds it, in copies that take no time to make; `memory` takes some."""
+
+    offset: int
+    epoch: int
+    app_version: int
+    time: int
+    sessions: dict[str, Seen]
+    keys: dict[str, tuple[str, Outcome]]
+    origins: dict[int, Origin]
+    quarantine: list[QuarantineRow]
+    quarantined: int
+    timers: list[Timer]
+
+    def memory(self) -> Memory:
+        return Memory.model_construct(
+            offset=self.offset,
+            epoch=self.epoch,
+            app_version=self.app_version,
+            time=self.time,
+            sessions=[
+                SessionRow(name, sequence, offset, outcome.verdict.value, outcome.body.decode())
+                for name, (sequence, outcome, offset) in self.sessions.items()
+            ],
+            keys=[
+                KeyRow(key, mark, outcome.verdict.value, outcome.body.decode())
+                for key, (mark, outcome) in self.keys.items()
+            ],
+            origins=[OriginRow(p, *origin) for p, origin in sorted(self.origins.items())],
+            quarantine=self.quarantine,
+            quarantined=self.quarantined,
+            timers=self.timers,
+        )
+
+
+def rows_of(columns: Iterable[EntityColumns]) -> list[EntityRow]:
+    """The same as rows, each entity once: of those that are there several times, the last counts."""
+    newest = {
+        (name, key): EntityRow(name, key, version, state)
+        for name, version, keys, states, _ in columns
+        for key, state in zip(keys, states, strict=True)
+    }
+    return list(newest.values())
+
+
+def columns_of(rows: Iterable[EntityRow]) -> list[EntityColumns]:
+    """The same as columns, of every type and version."""
+    found: dict[tuple[str, Version], EntityColumns] = {}
+    for name, key, version, state in rows:
+        columns = found.setdefault((name, version), EntityColumns(name, version, [], []))
+        columns.keys.append(key)
+        columns.states.append(state)
+    return list(found.values())
+
+
+def digest_of(entities: Iterable[EntityRow], memory: Memory) -> str:
     """The digest of an image with these contents."""
     return as_text(digest_rows(_memory_rows(memory), digest_rows(map(_entity_cells, entities))))
 
 
 def _entity_cells(row: EntityRow) -> tuple[bytes, ...]:
-    return b"entity", row.entity.encode(), row.key.encode(), b"%d" % row.version, row.state
+    return b"entity", row.entity.encode(), row.key.encode(), str(row.version).encode(), row.state
 
 
 def _memory_rows(memory: Memory) -> Iterator[tuple[bytes, ...]]:
@@ -87,7 +153,7 @@ def _memory_rows(memory: Memory) -> Iterator[tuple[bytes, ...]]:
         ("session", list(memory.sessions)),
         ("key", [(i, *row) for i, row in enumerate(memory.keys)]),
         ("origin", list(memory.origins)),
-        ("quarantine", [row[:4] for row in memory.quarantine]),
+        ("quarantine", [row.digested for row in memory.quarantine]),
         ("timer", list(memory.timers)),
     ]
     for name, rows in tables:

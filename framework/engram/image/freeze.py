@@ -6,28 +6,55 @@ about to change before its turn is encoded just before. So the copy is of one mo
 
 from __future__ import annotations
 
-from engram.codec.codec import Codec
-from engram.image.contents import EntityRow, Memory
-from engram.model.entity import Entity
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import islice
+from typing import Protocol
+
+from engram.codec.codec import strictly
+from engram.image.contents import Copied, EntityColumns, EntityRow, Memory, rows_of
+from engram.image.home import Home
+
+# A walk through all entities is taken when more than one in so many is waiting: looking at one costs little.
+_FEW = 8
 
 
 class Freeze:
-    """The contents of an image as of the moment this was made; `rows` is whole once `advance` returns False."""
+    """Entities of an image as of the moment this was made; `columns` are complete once `advance` returns False.
 
-    def __init__(self, memory: Memory, entities: dict[str, dict[str, Entity]], codec: Codec) -> None:
-        self.memory = memory
-        self.rows: list[EntityRow] = []
-        self._codec = codec
+    `whole`: all of them. Otherwise only those that were dirty, which then are not any more: what changes from here
+    on is dirty for the next one.
+    """
+
+    def __init__(self, copied: Copied, homes: Iterable[Home], *, whole: bool) -> None:
+        self._copied = copied
+        self.whole = whole
         self._problem: Exception | None = None
-        self._waiting = {name: dict(of_type) for name, of_type in entities.items()}
+        self._parts: dict[Home, _Part] = {home: _All(home) if whole else _Changed(home) for home in homes}
 
-    def before_change(self, name: str, key: str) -> None:
-        """Must be called before an entity changes that was there when the freeze began. Never raises: the command
-        that comes is not to blame for a state that cannot be encoded."""
-        entity = self._waiting[name].pop(key, None)
-        if entity is not None:
+    @cached_property
+    def memory(self) -> Memory:
+        """The rest of the image. Made when it is first asked for, on any thread: that takes a while."""
+        return self._copied.memory()
+
+    @property
+    def columns(self) -> list[EntityColumns]:
+        return [part.columns for part in self._parts.values()]
+
+    @property
+    def rows(self) -> list[EntityRow]:
+        """The same, one by one."""
+        return rows_of(self.columns)
+
+    def before_changes(self, entities: Iterable[tuple[Home, str]]) -> None:
+        """Must be called before entities change, with their homes and keys. Never raises: the commands that come are
+        not to blame for a state that cannot be encoded."""
+        waiting = [(part, key) for home, key in entities if (part := self._parts[home]).waits(key)]
+        if waiting:
             try:
-                self._encode(name, key, entity)
+                with strictly():
+                    for part, key in waiting:
+                        part.take(key)
             except Exception as problem:  # noqa: BLE001 - raised again by the next `advance`
                 self._problem = problem
 
@@ -35,12 +62,147 @@ class Freeze:
         """Encodes up to `limit` entities; False when none is waiting. Raises what an entity's encoding raised."""
         if self._problem is not None:
             raise self._problem
-        for name, waiting in self._waiting.items():
-            while waiting and limit > 0:
-                key, entity = waiting.popitem()
-                self._encode(name, key, entity)
-                limit -= 1
-        return any(self._waiting.values())
+        with strictly():
+            for part in self._parts.values():
+                limit -= part.advance(limit)
+        return any(part.left for part in self._parts.values())
 
-    def _encode(self, name: str, key: str, entity: Entity) -> None:
-        self.rows.append(EntityRow(name, key, entity.__engram__.version, self._codec.encode_entity(entity)))
+    def give_back(self) -> None:
+        """It came to nothing: what was dirty is dirty again."""
+        for home, part in self._parts.items():
+            home.dirty |= part.dirty
+
+
+class _Part(Protocol):
+    """What a freeze has of one type, and what is waiting."""
+
+    @property
+    def columns(self) -> EntityColumns:
+        """What is encoded."""
+
+    @property
+    def dirty(self) -> set[str]:
+        """What was so when it began."""
+
+    @property
+    def left(self) -> bool:
+        """Whether some may be waiting."""
+
+    def waits(self, key: str) -> bool:
+        """Whether this one is; called for each that is about to change or to be made."""
+
+    def take(self, key: str) -> None:
+        """Encodes one that may be waiting; within `strictly()`."""
+
+    def advance(self, limit: int) -> int:
+        """Looks at up to `limit` entities, and encodes those that are waiting; how many it looked at. Within
+        `strictly()`."""
+
+
+class _Taken:
+    """The entities of a part that are encoded."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._keys: list[str] = []
+        self._states: list[bytes] = []
+        self._rows: list[bytes | None] = []
+        self.columns = EntityColumns(home.name, home.version, self._keys, self._states, self._rows)
+
+    def encode(self, keys: list[str]) -> None:
+        """Takes these, or raises and takes none."""
+        entities, encode = self._home.entities, self._home.encode
+        self._states += [encode(entities[key]) if key in entities else self._home.encoded(key) for key in keys]
+        self._keys += keys
+        if self._home.encode_rows is not None:
+            self._rows += map(self._home.encode_rows, keys)
+
+
+class _Changed:
+    """Those that were dirty. They are walked in the order of memory if they are many."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._taken = _Taken(home)
+        self.columns = self._taken.columns
+        self._waiting, home.dirty = home.dirty, set()
+        self._walk = 0 if len(self._waiting) * _FEW >= len(home.made) else len(home.made)
+
+    @property
+    def left(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def dirty(self) -> set[str]:
+        return {*self.columns.keys, *self._waiting}
+
+    def waits(self, key: str) -> bool:
+        return key in self._waiting
+
+    def take(self, key: str) -> None:
+        if key in self._waiting:
+            self._taken.encode([key])
+            self._waiting.discard(key)
+
+    def advance(self, limit: int) -> int:
+        waiting, made = self._waiting, self._home.made
+        if not waiting:
+            return 0
+        if self._walk < len(made):
+            looked = made[self._walk : self._walk + limit]
+            self._walk += len(looked)
+            keys = [key for key in looked if key in waiting]
+        else:
+            keys = looked = list(islice(waiting, limit))
+        self._taken.encode(keys)
+        waiting.difference_update(keys)
+        return len(looked)
+
+
+class _All:
+    """All that were there, whatever their number: nothing is copied when it begins.
+
+    First those in memory are walked, then the cold ones. One that is decoded meanwhile comes to the end of the first;
+    so does one that is made meanwhile, which is not part of it.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._taken = _Taken(home)
+        self.columns = self._taken.columns
+        self.dirty, home.dirty = home.dirty, set()
+        self._not: set[str] = set()  # those that are encoded, or were made meanwhile
+        self._walk = 0
+        self._cold: list[str] | None = None  # those still to be looked at, once their turn has come
+
+    @property
+    def left(self) -> bool:
+        return self._walk < len(self._home.made) or bool(self._home.cold if self._cold is None else self._cold)
+
+    def waits(self, key: str) -> bool:
+        if key in self._not:
+            return False
+        if key in self._home.entities or key in self._home.cold:
+            return True
+        self._not.add(key)
+        return False
+
+    def take(self, key: str) -> None:
+        if key not in self._not:
+            self._taken.encode([key])
+            self._not.add(key)
+
+    def advance(self, limit: int) -> int:
+        made = self._home.made
+        if self._walk < len(made):
+            looked = made[self._walk : self._walk + limit]
+            self._walk += len(looked)
+        else:
+            if self._cold is None:
+                self._cold = list(self._home.cold)
+            looked = self._cold[-limit:] if limit > 0 else []
+            del self._cold[len(self._cold) - len(looked) :]
+        keys = [key for key in looked if key not in self._not]
+        self._taken.encode(keys)
+        self._not.update(keys)
+        return len(looked)

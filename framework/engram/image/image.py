@@ -5,60 +5,73 @@ Pure: no I/O, no clock, no threads. The same records, in order, give the same im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import count
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count, repeat
+from typing import Any, NamedTuple, TypeVar
 
-from engram.codec.codec import Codec, Commands, Messages
-from engram.codec.record import Epoch, Kind, Message, Origin, Record
-from engram.errors import Corrupt, Misuse, Rejected
-from engram.image.contents import EntityRow, KeyRow, Memory, OriginRow, QuarantineRow, SessionRow, digest_of
+from engram.codec.codec import Codec, Commands, Messages, strictly
+from engram.codec.record import BatchHeader, Epoch, Kind, MessagesHeader, Origin, Record
+from engram.errors import Corrupt, Denied, Misuse, Rejected
+from engram.image.contents import Copied, EntityColumns, EntityRow, Memory, digest_of
 from engram.image.dedupe import STALE, Dedupe, Seen, Window, all_new, fingerprint
 from engram.image.freeze import Freeze
-from engram.image.guard import Guard, assigned_fields, guard_for
+from engram.image.home import Cold, Home, Plan, plan_for
+from engram.image.lending import Lending
 from engram.image.outcome import DONE, Outcome, Verdict, quarantine, rejection
+from engram.image.quarantine import Quarantine, QuarantineRow
+from engram.image.read_models import NewTextIndex, ReadModels
 from engram.image.timers import FIRED_AT_ONCE, Timer, Timers
-from engram.image.undo import UndoLog, adopt
+from engram.image.undo import UndoLog
 from engram.model.app import entity_of
-from engram.model.command import Command
-from engram.model.context import Context
-from engram.model.declared import UNDECLARED
-from engram.model.entity import Entity
-from engram.model.event import Event
+from engram.model.command import Broadcast, Command
+from engram.model.context import Context, Means
+from engram.model.effects import Cause, Message, OutEvent, Place
+from engram.model.entity import EVERYWHERE, Entity, Shared
+from engram.model.principal import Principal
 from engram.model.query import Query
 
-# How many quarantined commands an image lists; the count goes on beyond it.
-QUARANTINE_LISTED = 1000
+E = TypeVar("E", bound=Entity)
+
 _REPLY = Verdict.REPLY
-
-
-class Emitted(NamedTuple):
-    """An event on its way out: `(offset, index, number)` says which command emitted it, and makes it unique. `key` is
-    that of the entity that emitted it."""
-
-    offset: int
-    index: int  # type: ignore[assignment]  # a field, not tuple.index
-    number: int
-    key: str
-    event: Event
-    body: bytes
 
 
 class Handled(NamedTuple):
     """What handling a record came to. `writer` waits for the outcomes, if anybody does. `failures` has the
-    exceptions behind the quarantined outcomes, by index."""
+    exceptions behind the quarantined outcomes, by index. `repeats` has the commands that were handled before, by index,
+    with the offset of the record in which they were; -1 if that is not known. For messages, `arrived` is the partition
+    that they are from, and the last of them. `keys` has the entities of the record's commands, also of those that were
+    not handled; `fired` those of timers."""
 
     writer: str
     outcomes: list[Outcome]
     messages: list[Message]
-    events: list[Emitted]
+    events: list[OutEvent]
     failures: dict[int, Exception]
+    repeats: dict[int, int]
+    arrived: tuple[int, Place] | None
+    keys: Sequence[str]
+    fired: list[str]
 
 
 class Image:
-    """One partition's entities in memory. `offset` is that of the next record to handle."""
+    """One partition's entities in memory. `offset` is that of the next record to handle.
 
-    def __init__(self, partition: int, codec: Codec, *, window: Window | None = None) -> None:
+    `observe` may put something between handlers and what they use: for tests. `cold` makes the place for encoded
+    entities of a type. `new_text_index` makes what searches look in; without it no read models are kept, of no kind: an
+    image that nobody asks needs none.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        codec: Codec,
+        *,
+        window: Window | None = None,
+        observe: Callable[[Means], Means] | None = None,
+        cold: Callable[[], Cold] = dict,
+        new_text_index: NewTextIndex | None = None,
+    ) -> None:
         self.partition = partition
         self.codec = codec
         self.app = codec.app
@@ -70,19 +83,38 @@ class Image:
         self.dedupe = Dedupe(window or Window())
         self.origins: dict[int, Origin] = {}
         self.timers = Timers()
-        self.quarantine: list[QuarantineRow] = []
-        self.quarantined = 0
+        self.quarantine = Quarantine()
         self.handled = 0
         self.last_index = 0  # of the last record that was handled
         self.changed = 0  # the offset after the last record that was not an epoch
         self.freeze: Freeze | None = None
         self._undo = UndoLog()
-        self._context = Context(partition, self._check_effect)
-        self._homes = {cls: _Home(cls, self.entities[name]) for name, cls in self.app.entities.items()}
-        self._plans: dict[type[Any], _Plan] = {
-            cls: _plan(cls, self._homes[entity_of(cls)], codec.result_encoder(cls))
+        self._homes = {
+            cls: Home(cls, self.entities[name], UndoLog(), codec, {})
+            if issubclass(cls, Shared)
+            else Home(cls, self.entities[name], self._undo, codec, cold())
+            for name, cls in self.app.entities.items()
+        }
+        self._plans: dict[type[Any], Plan] = {
+            cls: plan_for(cls, self._homes[entity_of(cls)], codec.result_encoder(cls))
             for cls in self.app.commands.values()
         }
+        self._broadcasts = {name for name, cls in self.app.commands.items() if issubclass(cls, Broadcast)}
+        self._lending = Lending(self._homes)
+        means = Means(codec.outgoing_commands(), codec.outgoing_events(), self.app.limits, self._lending.lend)
+        self._context = Context(partition, means if observe is None else observe(means))
+        self._following: int | None = None  # the index of the broadcast that is being handled as at its home
+        self._failed = 0  # how often the command that is being tried again has failed
+        self.read_models = (
+            ReadModels(codec, self._homes, new_text_index)
+            if new_text_index is not None and self.app.read_models
+            else None
+        )
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The offset and index of the last command that the state includes."""
+        return self.offset - 1, self.last_index
 
     # Handling
 
@@ -97,27 +129,34 @@ class Image:
                 f"{record.offset} of partition {record.partition}: records are missing from the log."
             )
         content, problem = self._decode(record)
-        handled = Handled(content.header.writer if isinstance(content, Commands) else "", [], [], [], {})
+        handled = _nothing_yet(content)
         if problem is not None:
             handled.failures[0] = problem
         self.last_index = 0
         if isinstance(content, Epoch):
-            self.epoch = record.offset
-            self.app_version = content.app_version
+            if content.counts_after(self.epoch):
+                self.epoch = record.offset
+                self.app_version = content.app_version
         elif content is not None or record.kind is Kind.TICK:
-            self.time = max(self.time, record.time)
-            self._context._enter_record(record.offset, self.time)
-            if len(self.timers):
-                self._fire(handled)
-            if isinstance(content, Commands):
-                self._handle_commands(record.offset, content, handled)
-            elif content is not None:
-                self._handle_messages(content, handled)
-            self.last_index = 0 if content is None else max(len(content.commands) - 1, 0)
+            self._work(record, content, handled)
         self.offset += 1
         if record.kind.is_work:
             self.changed = self.offset
         return handled
+
+    def _work(self, record: Record, content: Commands | Messages | None, handled: Handled) -> None:
+        self.time = max(self.time, record.time)
+        self._context._enter_record(record.offset, self.time)
+        self._context._cause = None
+        if len(self.timers):
+            self._fire(handled)
+        if isinstance(content, Commands):
+            self._handle_commands(record.offset, content, handled)
+        elif content is not None:
+            self._handle_messages(content, handled)
+        self.last_index = 0 if content is None else max(len(content.commands) - 1, 0)
+        if self.read_models is not None:
+            self.read_models.refresh(record.offset)
 
     def _decode(self, record: Record) -> tuple[Commands | Messages | Epoch | None, Corrupt | None]:
         if record.kind in (Kind.NOTHING, Kind.TICK):
@@ -128,7 +167,7 @@ class Image:
             if record.kind is not Kind.PLAIN:
                 raise
             # Nobody has checked it at a gateway: a stranger's mistake must not stop the partition.
-            self._set_aside(0, "", "", problem)
+            self._set_aside(QuarantineRow(record.offset, 0, "", ""), problem)
             return None, problem
 
     def _fire(self, handled: Handled) -> None:
@@ -137,70 +176,138 @@ class Image:
             timer = self.timers.take(place)
             if timer is None:
                 continue  # one that fired just before has cancelled it
+            handled.fired.append(timer.key)
+            self._context._cause = partial(_cause_of_timer, timer)
             try:
                 command = self.codec.decode_command(timer.name, timer.version, timer.body.encode())
             except Corrupt as problem:
-                self._set_aside(index, timer.name, timer.key, problem)
+                row = QuarantineRow(self.offset, index, timer.name, timer.key, timer.version, timer.body)
+                self._set_aside(row, problem)
+                handled.failures[index] = problem
             else:
-                self._run([(index, command, timer.key)], handled)
+                self._run_one(index, command, timer.key, handled)
+        self._context._cause = None
         handled.outcomes.clear()  # nobody waits for them
 
     def _handle_commands(self, offset: int, batch: Commands, handled: Handled) -> None:
         header = batch.header
+        for place in header.releases:
+            self._failed = self.quarantine.release(*place)
         seen = self.dedupe.sessions_of(header.sessions)
-        if header.idempotency or not all_new(seen, header.session, header.sequence):
+        if header.idempotency or self._has_broadcast(header) or not all_new(seen, header.session, header.sequence):
             self._handle_one_by_one(offset, seen, batch, handled)
         else:
-            self._run(zip(count(), batch.commands, header.keys, strict=False), handled)
+            self._run(zip(count(), batch.commands, header.keys, strict=False), handled, self._undo)
             # Of a session's commands only the last counts from here on, and a dict keeps just that.
             last = dict(zip(header.session, zip(header.sequence, handled.outcomes, strict=True), strict=True))
+            names, sessions = header.sessions, self.dedupe.sessions
             for number, (sequence, outcome) in last.items():
-                seen[number].remember(sequence, outcome, offset)
+                sessions[names[number]] = Seen(sequence, outcome, offset)
+        self._failed = 0
+
+    def _has_broadcast(self, header: BatchHeader) -> bool:
+        return bool(self._broadcasts) and any(name in self._broadcasts for name, _ in header.types)
 
     def _handle_one_by_one(self, offset: int, seen: list[Seen], batch: Commands, handled: Handled) -> None:
         """The same for a record with commands that were handled before, or that have idempotency keys."""
         header = batch.header
         columns = zip(batch.commands, header.keys, header.session, header.sequence, strict=True)
         for index, (command, key, number, sequence) in enumerate(columns):
-            session = seen[number]
-            if sequence <= session.sequence:
-                handled.outcomes.append(session.outcome if sequence == session.sequence else STALE)
+            latest = seen[number]
+            if sequence <= latest.sequence:
+                repeated = sequence == latest.sequence
+                handled.outcomes.append(latest.outcome if repeated else STALE)
+                handled.repeats[index] = latest.offset if repeated else -1
                 continue
             idempotency_key = header.idempotency.get(index)
             mark = "" if idempotency_key is None else self._fingerprint(command, key)
             known = None if idempotency_key is None else self.dedupe.recall_key(idempotency_key, mark)
             if known is not None:
                 handled.outcomes.append(known)
+                handled.repeats[index] = -1
             else:
-                self._run([(index, command, key)], handled)
+                self._run_one(index, command, key, handled)
                 if idempotency_key is not None:
                     self.dedupe.remember_key(idempotency_key, mark, handled.outcomes[-1])
-            session.remember(sequence, handled.outcomes[-1], offset)
+            latest = seen[number] = Seen(sequence, handled.outcomes[-1], offset)
+            self.dedupe.sessions[header.sessions[number]] = latest
 
     def _handle_messages(self, batch: Messages, handled: Handled) -> None:
         header = batch.header
         seen = self.origins.get(header.origin_partition, Origin(-1, 0, 0))
-        columns = zip(count(), batch.commands, header.keys, header.origins, strict=False)
-        new = []
-        for index, command, key, origin in columns:
-            if origin > seen:
-                new.append((index, command, key))
-                seen = origin
-        self._run(new, handled)
-        self.origins[header.origin_partition] = seen
+        work: Iterable[tuple[int, Command[Any, Any], str]] = zip(count(), batch.commands, header.keys, strict=False)
+        if header.origin(0) <= seen:
+            work = [w for w, origin in zip(work, header.origins, strict=True) if origin > seen]
+        self._context._cause = partial(_cause_of_message, header)
+        if self._has_broadcast(header):
+            for index, command, key in work:
+                if index in header.times:
+                    self._follow(index, command, header, handled)
+                else:
+                    self._run_one(index, command, key, handled)
+        else:
+            self._run(work, handled, self._undo)
+        self.origins[header.origin_partition] = Origin(*max(seen, header.origin(-1)))
         handled.outcomes.clear()  # nobody waits for them
+
+    def _run_one(self, index: int, command: Command[Any, Any], key: str, handled: Handled) -> None:
+        """Runs a handler that may be a broadcast's: what is handled here goes to all other partitions."""
+        if not isinstance(command, Broadcast):
+            self._run([(index, command, key)], handled, self._undo)
+            return
+        if key != EVERYWHERE:  # such as a plain record: in any other partition it would overtake the others
+            problem = Misuse(f"{type(command).__name__} is for all partitions: its key is {EVERYWHERE!r}.")
+            handled.outcomes.append(self._refuse(index, command, key, problem, handled))
+            return
+        self._run_broadcast(index, command, handled)
+        if handled.outcomes[-1].verdict is _REPLY:
+            name, version = command.__engram__.name or "", self.codec.version_of(type(command))
+            number = sum(message.origin[1] == index for message in handled.messages)
+            cause = None if self._context._cause is None else self._context._cause(index)
+            place = self.offset, index, number
+            body = self.codec.encode_body(command)
+            handled.messages.append(Message(name, version, EVERYWHERE, body, place, cause, self.time))
+
+    def _follow(self, index: int, command: Command[Any, Any], header: MessagesHeader, handled: Handled) -> None:
+        """Handles a broadcast as it was handled at home, with the same context; its effects have left from there."""
+        offset, at_home, _ = header.origin(index)
+        context = self._context
+        context._enter_partition(header.origin_partition)
+        context._enter_record(offset, header.times[index])
+        cause, here = header.causes.get(index), context._cause
+        context._cause = None if cause is None else lambda _index: cause
+        self._following = index
+        self._run_broadcast(at_home, command, Handled("", [], [], [], handled.failures, {}, None, [], []))
+        self._following = None
+        context._cause = here
+        context._enter_partition(self.partition)
+        context._enter_record(self.offset, self.time)
+
+    def _run_broadcast(self, index: int, command: Command[Any, Any], handled: Handled) -> None:
+        self._lending.changing = home = self._plans[type(command)].home
+        self._context._in_broadcast = True
+        self._run([(index, command, EVERYWHERE)], handled, home.undo)
+        self._context._in_broadcast = False
+        self._lending.changing = None
 
     def _fingerprint(self, command: Command[Any, Any], key: str) -> str:
         return fingerprint(command.__engram__.name or "", key, self.codec.encode_body(command))
 
-    def _run(self, work: Iterable[tuple[int, Command[Any, Any], str]], handled: Handled) -> None:
-        """Runs handlers one after the other, each all or nothing. `work` has index, command and key."""
+    def _run(  # noqa: C901, PLR0912, PLR0915 - one loop without further calls: this is the hot path
+        self, work: Iterable[tuple[int, Command[Any, Any], str]], handled: Handled, undo: UndoLog
+    ) -> None:
+        """Runs handlers one after the other, each all or nothing. `work` has index, command and key; all entities
+        write to the one undo log."""
         plans = self._plans
-        undo = self._undo
+        if self.freeze is not None or self.read_models is not None:
+            work = list(work)
+        if self.freeze is not None:
+            self.freeze.before_changes((plans[type(command)].home, key) for _, command, key in work)
         unsettled = undo.unsettled
         forget = undo.clear
         context = self._context
-        freeze = self.freeze
+        sent = handled.messages
+        context._enter_work(sent)
         already = len(handled.outcomes)
         new: Entity | None = None  # the last one that was made
         keep = handled.outcomes.append
@@ -208,16 +315,17 @@ class Image:
             home, entities, guard, capture, checked, replies_none, encode_reply = plans[type(command)]
             entity = entities.get(key)
             if entity is None:
-                entity = new = home.fresh(key, undo)
-            elif freeze is not None:
-                freeze.before_change(home.name, key)
+                entity = home.find(key)
+            if entity is None:
+                entity = new = home.fresh(key)
             before: Any = () if capture is None else capture(entity)
             context._index = index
             try:
                 reply = command.handle(entity, context)
                 # A reply is encoded at once: it may be part of the state, and change with it.
                 outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
-                effects = self._effects(index, key) if context._effective else None
+                if context._more:
+                    self._lending.check()
                 # Last, because it makes the changes final.
                 if checked:
                     guard.settle(entity, key, before, undo)
@@ -229,88 +337,84 @@ class Image:
             except Exception as problem:  # noqa: BLE001 - whatever a handler raises must leave no trace
                 undo.roll_back()
                 guard.restore(entity, key, before)
-                context._take_effects()
+                self._lending.take_back()
+                context._drop_effects()
                 keep(self._refuse(index, command, key, problem, handled))
                 continue
             if entity is new:
-                entities[key] = entity
-            if effects is not None:
-                self._take_effect(effects, handled)
+                home.keep(key, entity)
+            home.dirty.add(key)
+            if context._more:
+                self._let_out(index, key, handled)
+                context._keep_effects()
+            elif context._effective:  # messages alone, by far the most common
+                context._sent_before = len(sent)
+                context._sent_bytes = 0
+                context._effective = False
             keep(outcome)
         self.handled += len(handled.outcomes) - already
+        if self.read_models is not None:
+            self.read_models.touch(work, handled.outcomes[already:])
 
     def _refuse(
         self, index: int, command: Command[Any, Any], key: str, problem: Exception, handled: Handled
     ) -> Outcome:
         if isinstance(problem, Rejected):
             return rejection(problem)
+        index = index if self._following is None else self._following
         handled.failures[index] = problem
-        self._set_aside(index, command.__engram__.name or "", key, problem)
+        name, version = command.__engram__.name or "", self.codec.version_of(type(command))
+        try:
+            body = self.codec.encode_body(command).decode()
+        except ValueError:  # its handler has put something else into it
+            body = ""
+        self._set_aside(QuarantineRow(self.offset, index, name, key, version, body), problem)
         return quarantine(problem)
 
-    def _set_aside(self, index: int, name: str, key: str, problem: Exception) -> None:
-        self.quarantined += 1
-        if len(self.quarantine) < QUARANTINE_LISTED:
-            error = f"{type(problem).__name__}: {problem}"[:500]
-            self.quarantine.append(QuarantineRow(self.offset, index, name, key, error))
+    def _set_aside(self, row: QuarantineRow, problem: Exception) -> None:
+        self.quarantine.add(row._replace(failures=self._failed + 1, time=self.time), problem)
 
-    def _effects(self, index: int, of: str) -> _Effects:
-        """The effects of a command of the entity `of`, encoded; it raises what cannot be, before anything happens."""
-        made = self._context._take_effects()
-        messages = []
-        for number, (key, command) in enumerate(made.sends):
-            name, version, body = self._readable(command)
-            messages.append(Message(name, version, key, body, Origin(self.offset, index, number)))
-        events = [
-            Emitted(self.offset, index, number, of, event, self.codec.encode_body(event))
-            for number, event in enumerate(made.events)
-        ]
-        timers = []
-        for number, (due, command) in enumerate(made.scheduled):
-            name, version, body = self._readable(command)
-            timers.append(Timer(due, self.offset, index, number, of, name, version, body.decode()))
-        return _Effects(messages, events, timers, made.cancelled)
-
-    def _readable(self, command: Command[Any, Any]) -> tuple[str, int, bytes]:
-        """Name, version and body of a command, which was read back: here it can be quarantined, while a record that
-        cannot be decoded stops its receiver."""
-        name, version = command.__engram__.name or "", command.__engram__.version
-        body = self.codec.encode_body(command)
-        self.codec.decode_command(name, version, body)
-        return name, version, body
-
-    def _take_effect(self, effects: _Effects, handled: Handled) -> None:
-        handled.messages.extend(effects.messages)
-        handled.events.extend(effects.events)
-        for timer in effects.timers:
-            self.timers.add(timer)
-        for handle in effects.cancelled:
+    def _let_out(self, index: int, key: str, handled: Handled) -> None:
+        """What the handler of the entity `key` brought about besides messages takes effect."""
+        if self._following is not None:
+            return
+        context = self._context
+        cause = context._cause
+        root = f"{self.partition}:{self.offset}.{index}" if cause is None else cause(index).root
+        for number, (name, version, body) in enumerate(context._emitted):
+            place = self.partition, self.offset, index, number
+            handled.events.append(OutEvent(*place, name, version, self.time, key, body, root))
+        for due, number, name, version, body in context._scheduled:
+            self.timers.add(Timer(due, self.offset, index, number, key, name, version, body.decode(), root))
+        for handle in context._cancelled:
             self.timers.cancel(handle)
-
-    def _check_effect(self, effect: Any) -> None:
-        kind = "event" if isinstance(effect, Event) else "command"
-        known: dict[str, type[Any]] = self.app.events if kind == "event" else self.app.commands
-        declared = getattr(effect, "__engram__", UNDECLARED)
-        if known.get(declared.name or "") is not type(effect):
-            raise Misuse(f"{type(effect).__name__} is no {kind} of app {self.app.name}: list it in App({kind}s=[...])")
 
     # Reading
 
-    def ask(self, query: Query[Any, Any], key: str) -> bytes:
-        """The answer as JSON, from live state. A query that changes the state is undone and refused."""
+    def ask(self, query: Query[Any, Any], key: str, principal: Principal | None = None) -> bytes:
+        """The answer as JSON, from live state. A query that changes the state is undone and refused.
+
+        Raises `Denied` for a principal who may not have this answer of this entity.
+        """
         home = self._homes[entity_of(type(query))]
-        kept = home.entities.get(key)
-        entity = home.fresh(key, self._undo) if kept is None else kept
+        kept = home.find(key)
+        entity = home.fresh(key) if kept is None else kept
         before = home.guard.captured(entity)
+        changed = False
         try:
+            if principal is not None and not query.authorize_entity(principal, entity):
+                raise Denied(f"{query.__engram__.name} of {key!r} is not for {principal.name or 'everybody'}.")
             answer = self.codec.result_encoder(type(query))(query.answer(entity))
-            changed = bool(self._undo) or not home.guard.unchanged(entity, key, before)
         finally:
-            self._undo.roll_back()
-            home.guard.restore(entity, key, before)
+            changed = home.take_back(entity, key, before)
         if changed:
             raise Misuse(f"Query {type(query).__name__} changed its entity; queries only read. Make it a command.")
         return answer
+
+    def find(self, of: type[E], key: str) -> E | None:
+        """An entity, if it is there. Only to be read."""
+        found: Any = self._homes[of].find(key)
+        return found  # type: ignore[no-any-return]  # of the home's own type
 
     def recall(self, session: str, sequence: int) -> Outcome | None:
         """The outcome of a command that was handled, from memory; None if it was not handled yet."""
@@ -318,52 +422,90 @@ class Image:
 
     def count(self) -> int:
         """How many entities there are."""
-        return sum(map(len, self.entities.values()))
+        return sum(home.count() for home in self._homes.values())
 
     def digest(self) -> str:
         """The digest of everything but position and epoch. Goes over the whole image."""
-        frozen = Freeze(self.memory(), self.entities, self.codec)
-        while frozen.advance(10_000):
-            pass
-        return digest_of(frozen.rows, frozen.memory)
+        rows = (EntityRow(h.name, key, h.version, h.encoded(key)) for h in self._homes.values() for key in h.all_keys())
+        return digest_of(rows, self.memory())
+
+    # Memory
+
+    def cool(self, keep: int, limit: int) -> bool:
+        """Encodes up to about `limit` entities that nobody has touched for long, if more than `keep` are not. Whether
+        there may be more to do. What is encoded and what is not makes no difference to anybody.
+
+        Raises what the place for encoded ones raises, such as `OSError`; then the others stay as they are.
+        """
+        homes = [home for home in self._homes.values() if not issubclass(home.cls, Shared)]
+        hot = sum(len(home.made) for home in homes)
+        if hot <= keep or self.freeze is not None:
+            return False
+        some = min(limit, hot - keep)
+        with strictly():
+            for home in homes:
+                home.cool(-(-some * len(home.made) // hot))
+        return True
 
     # Snapshots
 
-    def begin_freeze(self) -> Freeze:
-        """Starts a copy of the image as it is now. Go on with `Freeze.advance` between commands, then end it."""
-        self.freeze = Freeze(self.memory(), self.entities, self.codec)
+    def begin_freeze(self, *, whole: bool = True) -> Freeze:
+        """Starts a copy of the image as it is now, or of what is dirty. Go on with `Freeze.advance` between commands,
+        then end it."""
+        self.freeze = Freeze(self._copied(), self._homes.values(), whole=whole)
         return self.freeze
+
+    def dirty(self) -> int:
+        """How many entities have changed since the last freeze began."""
+        return sum(len(home.dirty) for home in self._homes.values())
 
     def end_freeze(self) -> None:
         self.freeze = None
 
     def memory(self) -> Memory:
         """Everything but the entities, copied."""
-        dedupe = self.dedupe
-        return Memory.model_construct(
-            offset=self.offset,
-            epoch=self.epoch,
-            app_version=self.app_version,
-            time=self.time,
-            sessions=[
-                SessionRow(name, s.sequence, s.offset, s.outcome.verdict.value, s.outcome.body.decode())
-                for name, s in dedupe.sessions.items()
-            ],
-            keys=[
-                KeyRow(key, mark, outcome.verdict.value, outcome.body.decode())
-                for key, (mark, outcome) in dedupe.keys.items()
-            ],
-            origins=[OriginRow(p, *origin) for p, origin in sorted(self.origins.items())],
-            quarantine=list(self.quarantine),
-            quarantined=self.quarantined,
-            timers=self.timers.all(),
+        return self._copied().memory()
+
+    def _copied(self) -> Copied:
+        return Copied(
+            self.offset,
+            self.epoch,
+            self.app_version,
+            self.time,
+            self.dedupe.sessions.copy(),
+            self.dedupe.keys.copy(),
+            self.origins.copy(),
+            self.quarantine.listed,
+            self.quarantine.count,
+            self.timers.all(),
         )
 
     def load(self, rows: list[EntityRow], memory: Memory) -> None:
         """Fills a new image with contents; old versions are brought up on the way."""
         for row in rows:
             entity = self.codec.decode_entity(row.entity, row.version, row.state)
-            self._homes[type(entity)].put(row.key, entity, self._undo)
+            self._homes[type(entity)].put(row.key, entity)
+        self._load_memory(memory)
+        if self.read_models is not None:
+            self.read_models.load({})
+
+    def load_encoded(self, columns: Iterable[EntityColumns], memory: Memory) -> None:
+        """The same, but entities stay encoded until somebody touches them. Later ones take the place of earlier.
+
+        `Corrupt` for a type that the app does not have, or a version that it does not know.
+        """
+        homes = {home.name: home for home in self._homes.values()}
+        rows: dict[str, dict[str, bytes | None]] = {name: {} for name in homes}
+        for name, version, keys, states, of_keys in columns:
+            self.codec.check_entity(name, version)
+            homes[name].cold.update(zip(keys, zip(repeat(version), states, strict=False), strict=True))
+            if self.read_models is not None:
+                rows[name].update(zip(keys, of_keys or repeat(None), strict=False))
+        self._load_memory(memory)
+        if self.read_models is not None:
+            self.read_models.load(rows)
+
+    def _load_memory(self, memory: Memory) -> None:
         self.offset = self.changed = memory.offset
         self.epoch = memory.epoch
         self.app_version = memory.app_version
@@ -377,59 +519,23 @@ class Image:
         )
         self.origins.update((r.partition, Origin(r.offset, r.index, r.number)) for r in memory.origins)
         self.timers = Timers(memory.timers)
-        self.quarantine.extend(memory.quarantine)
-        self.quarantined = memory.quarantined
+        self.quarantine.load(memory.quarantine, memory.quarantined)
 
 
-class _Effects(NamedTuple):
-    """What a command brings about besides the change of its entity, encoded."""
-
-    messages: list[Message]
-    events: list[Emitted]
-    timers: list[Timer]
-    cancelled: list[str]
-
-
-class _Home:
-    """Where the entities of one type live."""
-
-    __slots__ = ("_mutable", "cls", "entities", "guard", "name")
-
-    def __init__(self, cls: type[Entity], entities: dict[str, Entity]) -> None:
-        self.cls = cls
-        self.name = cls.__engram__.name or ""
-        self.entities = entities
-        self.guard = guard_for(cls, None)
-        self._mutable = self.guard.mutable
-
-    def fresh(self, key: str, undo: UndoLog) -> Entity:
-        return self._adopted(self.cls(key=key), undo)
-
-    def put(self, key: str, entity: Entity, undo: UndoLog) -> None:
-        self.entities[key] = self._adopted(entity, undo)
-
-    def _adopted(self, entity: Entity, undo: UndoLog) -> Entity:
-        for name, shape in self._mutable:
-            setattr(entity, name, adopt(getattr(entity, name), undo, shape))
-        return entity
+def _nothing_yet(content: Commands | Messages | Epoch | None) -> Handled:
+    if isinstance(content, Commands):
+        return Handled(content.header.writer, [], [], [], {}, {}, None, content.header.keys, [])
+    if isinstance(content, Messages):
+        header = content.header
+        return Handled("", [], [], [], {}, {}, (header.origin_partition, header.origin(-1)), header.keys, [])
+    return Handled("", [], [], [], {}, {}, None, [], [])
 
 
-class _Plan(NamedTuple):
-    """What is looked up once per command type instead of once per command."""
-
-    home: _Home
-    entities: dict[str, Entity]
-    guard: Guard
-    capture: Callable[[Entity], Any] | None
-    checked: bool
-    replies_none: bool
-    encode_reply: Callable[[Any], bytes]
+def _cause_of_message(header: MessagesHeader, index: int) -> Cause:
+    """The cause of what a message's command sends in turn."""
+    cause = header.cause(index)
+    return Cause(cause.root, cause.depth + 1)
 
 
-def _plan(command: type[Command[Any, Any]], home: _Home, encode_reply: Callable[[Any], bytes]) -> _Plan:
-    try:
-        replies_none = encode_reply(None) == b"null"
-    except ValueError:
-        replies_none = False
-    guard = guard_for(home.cls, assigned_fields(command.handle, home.cls))
-    return _Plan(home, home.entities, guard, guard.capture, guard.checked, replies_none, encode_reply)
+def _cause_of_timer(timer: Timer, _index: int) -> Cause:
+    return Cause(timer.root, 1, (timer.offset, timer.index, timer.name))

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterable
-from itertools import islice
 from typing import NamedTuple
+
+from engram.model.version import Version
 
 # How many fire with one record; the rest waits for the next, so that a crowd of them does not hold up queries.
 FIRED_AT_ONCE = 10_000
 # Cancelled timers stay in the heap until they come up; beyond this share it is made anew.
 _SLACK = 1000
+# Whatever a handler cancels must not stop its partition, so this takes only what `int` takes.
+_HANDLE = re.compile(r"([0-9]{1,18})\.(-?[0-9]{1,18})\.([0-9]{1,18})")
 
 _Place = tuple[int, int, int]
 
 
 class Timer(NamedTuple):
     """A command for the entity `key`, due at a time in milliseconds. The command that scheduled it is at `offset` and
-    `index`, and `number` counts what that one scheduled. `body` is its JSON."""
+    `index`, and `number` counts what that one scheduled. `body` is its JSON. `root` is the position of the command that
+    everything began with."""
 
     due: int
     offset: int
@@ -25,16 +30,13 @@ class Timer(NamedTuple):
     number: int
     key: str
     name: str
-    version: int
+    version: Version
     body: str
+    root: str = ""
 
     @property
     def handle(self) -> str:
-        return handle_of(self.offset, self.index, self.number)
-
-
-def handle_of(offset: int, index: int, number: int) -> str:
-    return f"{offset}.{index}.{number}"
+        return f"{self.offset}.{self.index}.{self.number}"
 
 
 class Timers:
@@ -80,5 +82,5 @@ class Timers:
 
 
 def _place(handle: str) -> _Place:
-    numbers = [int(part) for part in islice(handle.split("."), 4) if part.lstrip("-").isdecimal()]
-    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else (-1, 0, 0)
+    found = _HANDLE.fullmatch(handle)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else (-1, 0, 0)

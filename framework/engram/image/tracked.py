@@ -3,13 +3,16 @@
 Reading is the built-in types' own, at their speed; only what changes a container is overridden. So a handler
 that raises is undone in time that follows its changes, however large the entity is, and nothing is copied
 while all goes well. See docs/decisions/0004-undo.md.
+
+Each undo log has types of its own, which know it: an element more in every list would cost memory, and a look at it
+time, at each change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any, Self, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
 
 from engram.model.entity import Part
 
@@ -20,6 +23,7 @@ _SMALL = 64
 
 # Looked up once: these are on the hot path.
 _append, _pop = list.append, list.pop
+_get, _set = dict.get, dict.__setitem__
 
 # An undo log as seen from below: a list of (function, arguments...) with a list `unsettled`.
 _Undo = Any
@@ -30,14 +34,23 @@ def _put_back(values: list[Any], index: int, value: Any) -> None:
 
 
 class TrackedList(list[Any]):
-    """A list of an entity or part. Equal to, and encoded as, a plain list."""
+    """A list of an entity or part. Equal to, and encoded as, a plain list; made by `track`.
 
-    __slots__ = ("_nested", "_undo")
+    Called like a class it gives a plain list, as `dataclasses.asdict` does: what belongs nowhere is not tracked.
+    """
 
-    def __init__(self, values: Iterable[Any] = (), undo: _Undo = None, *, nested: bool = False) -> None:
-        list.__init__(self, values)
-        self._undo: _Undo = [] if undo is None else undo  # `dataclasses.asdict` makes one that belongs nowhere
-        self._nested = nested
+    __slots__ = ()
+    _undo: ClassVar[_Undo] = None
+    _nested: ClassVar[bool] = False
+
+    def __new__(cls, *values: Any) -> Any:
+        return list(*values)
+
+    @classmethod
+    def track(cls, values: Iterable[Any]) -> Self:
+        tracked = list.__new__(cls)
+        list.__init__(tracked, values)
+        return tracked
 
     def append(self, value: Any) -> None:
         _append(self, value)
@@ -141,19 +154,27 @@ class TrackedList(list[Any]):
 
 
 class TrackedDict(dict[Any, Any]):
-    """A dict of an entity or part. Equal to, and encoded as, a plain dict; undo restores its order too.
+    """A dict of an entity or part. Equal to, and encoded as, a plain dict; undo restores its order too. Made by
+    `track`; called like a class it gives a plain dict.
 
     `_order` is None until a key is deleted from the middle of a large dict. From then on it lists the keys
     in the order of insertion, deleted ones included: a key's last occurrence is its place.
     """
 
-    __slots__ = ("_nested", "_order", "_undo")
+    __slots__ = ("_order",)
+    _undo: ClassVar[_Undo] = None
+    _nested: ClassVar[bool] = False
+    _order: list[Any] | None
 
-    def __init__(self, values: Any = (), undo: _Undo = None, *, nested: bool = False) -> None:
-        dict.__init__(self, values)
-        self._undo: _Undo = [] if undo is None else undo  # `dataclasses.asdict` makes one that belongs nowhere
-        self._nested = nested
-        self._order: list[Any] | None = None
+    def __new__(cls, *values: Any, **items: Any) -> Any:
+        return dict(*values, **items)
+
+    @classmethod
+    def track(cls, values: dict[Any, Any]) -> Self:
+        tracked = dict.__new__(cls)
+        dict.__init__(tracked, values)
+        tracked._order = None
+        return tracked
 
     def __setitem__(self, key: Any, value: Any) -> None:
         old = dict.get(self, key, _MISSING)
@@ -257,3 +278,58 @@ class TrackedDict(dict[Any, Any]):
         dict.clear(self)
         dict.update(self, values)
         self._order = order
+
+
+class TrackedTypes(NamedTuple):
+    """The types of one undo log. `flat` ones hold nothing that can change, `nested` ones may."""
+
+    flat_list: type[TrackedList]
+    nested_list: type[TrackedList]
+    flat_dict: type[TrackedDict]
+    nested_dict: type[TrackedDict]
+
+
+def tracked_types(undo: _Undo) -> TrackedTypes:
+    note = undo.append
+
+    class FlatList(TrackedList):
+        """Its commonest changes know the log without looking: they are on the hot path."""
+
+        __slots__ = ()
+        _undo = undo
+
+        def append(self, value: Any) -> None:
+            _append(self, value)
+            note(self)
+
+        def __delitem__(self, index: Any) -> None:
+            if type(index) is int:
+                note((_put_back, self, index, _pop(self, index)))
+            else:
+                TrackedList.__delitem__(self, index)
+
+    class NestedList(TrackedList):
+        __slots__ = ()
+        _undo = undo
+        _nested = True
+
+    class FlatDict(TrackedDict):
+        """As above."""
+
+        __slots__ = ()
+        _undo = undo
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            old = _get(self, key, _MISSING)
+            if old is _MISSING:
+                TrackedDict.__setitem__(self, key, value)
+            else:
+                _set(self, key, value)
+                note((_set, self, key, old))
+
+    class NestedDict(TrackedDict):
+        __slots__ = ()
+        _undo = undo
+        _nested = True
+
+    return TrackedTypes(FlatList, NestedList, FlatDict, NestedDict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engram.image.tracked import TrackedDict, TrackedList
+from engram.image.tracked import TrackedList, tracked_types
 from engram.model.entity import Part
 from engram.model.shape import Shape, part_fields, state_shape
 
@@ -17,10 +17,11 @@ class UndoLog(list[tuple[Any, ...] | TrackedList]):
     after the command it is adopted, so that what the next command does to it is noted in turn.
     """
 
-    __slots__ = ("unsettled",)
+    __slots__ = ("types", "unsettled")
 
     def __init__(self) -> None:
         super().__init__()
+        self.types = tracked_types(self)
         self.unsettled: list[tuple[Any, Any, Any]] = []
 
     def roll_back(self) -> None:
@@ -49,11 +50,13 @@ def adopt(value: Any, undo: UndoLog, shape: Shape = Shape.NESTED) -> Any:
     What already belongs to an image is copied: stored in two places it becomes two, in memory as it will
     be after a restart. With `shape` FLAT the elements are immutable and are not looked at.
     """
-    nested = shape is Shape.NESTED
+    nested, types = shape is Shape.NESTED, undo.types
     if isinstance(value, list):
-        return TrackedList([adopt(v, undo) for v in value] if nested else value, undo, nested=nested)
+        return types.nested_list.track(adopt(v, undo) for v in value) if nested else types.flat_list.track(value)
     if isinstance(value, dict):
-        return TrackedDict({k: adopt(v, undo) for k, v in value.items()} if nested else value, undo, nested=nested)
+        if nested:
+            return types.nested_dict.track({k: adopt(v, undo) for k, v in value.items()})
+        return types.flat_dict.track(value)
     if isinstance(value, Part):
         return _adopt_part(value, undo)
     return value

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from engram.codec.record import Kind, Origin, Record
 from engram.errors import Misuse
+from engram.model.effects import OutEvent
 
 # A record is handled as one piece, between queries; and Kafka's brokers refuse large ones.
 RECORD_BYTES = 8 * 1024 * 1024
@@ -38,23 +39,6 @@ def check_partitions(entries: Sequence[Entry], partitions: int) -> None:
     for entry in entries:
         if not 0 <= entry.partition < partitions:
             raise Misuse(f"There is no partition {entry.partition}: the log has 0 to {partitions - 1}.")
-
-
-class OutEvent(NamedTuple):
-    """An event outside the application. The first four fields say which command emitted it: they are unique.
-
-    `key` is that of the entity that emitted it.
-    """
-
-    partition: int
-    offset: int
-    index: int  # type: ignore[assignment]  # a field, not tuple.index
-    number: int
-    name: str
-    version: int
-    time: int
-    key: str
-    body: bytes
 
 
 class Watch(Protocol):

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from engram.codec.record import Kind, MessagesHeader, Origin, Record
 from engram.errors import Corrupt, EngramError, Misuse
-from engram.log.base import Entry, Log, OutEvent
+from engram.log.base import Entry, Log
+from engram.model.effects import OutEvent
 
 _READ_RECORDS = 1000
 _EVENTS_AT_ONCE = 1000
@@ -155,7 +156,7 @@ def _origin(record: Record) -> tuple[int, Origin] | None:
         return None
     try:
         header = MessagesHeader.model_validate_json(record.payload.partition(b"\n")[0])
-        return header.origin_partition, header.origins[-1]
+        return header.origin_partition, Origin(*header.origin(-1))
     except (ValidationError, IndexError) as problem:
         where = f"Record {record.offset} of partition {record.partition}"
         raise Corrupt(f"{where} does not say where its messages are from.") from problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -93,7 +93,7 @@ class _Lane:
         try:
             time = self._clock()
             for partition, of_partition in groupby(taken, key=itemgetter(0)):
-                for piece in pieces(of_partition, itemgetter(1)):
+                for piece in pieces(list(of_partition), _sizes):
                     payload = encode_commands([envelope for _, envelope, _ in piece], self._writer)
                     entries.append(Entry(partition, Kind.COMMANDS, time, payload))
                     tickets.append([ticket for _, _, ticket in piece])
@@ -106,3 +106,7 @@ class _Lane:
                 for index, ticket in enumerate(piece_tickets):
                     settled.append((ticket, Position(entry.partition, offset, index)))
         self._on_settled(settled)
+
+
+def _sizes(submitted: Sequence[tuple[int, Envelope, Any]]) -> list[int]:
+    return [len(envelope.body) + len(envelope.key) for _, envelope, _ in submitted]

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from engram.codec.record import Origin, Record
-from engram.log.base import READ_BYTES, Entry, OutEvent, check_partitions
+from engram.log.base import READ_BYTES, Entry, check_partitions
+from engram.model.effects import OutEvent
 
 
 class MemoryLog:

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from engram.codec.record import Kind, Origin, Record
 from engram.errors import Corrupt, Misuse, Unavailable
-from engram.log.base import Entry, NoLog, OutEvent, check_partitions
+from engram.log.base import Entry, NoLog, check_partitions
 from engram.log.memory import bounded
 from engram.log.wake import Wake, WakeFolder
+from engram.model.effects import OutEvent
 
-FORMAT = 1
+FORMAT = 2
 _KINDS = {kind.value: kind for kind in Kind}
 # Offsets of a partition share one integer key with it, so that a partition's records lie together.
 _BITS = 40
@@ -52,6 +53,7 @@ create table event (
     time integer not null,
     key text not null,
     body text not null,
+    root text not null,
     primary key (partition, offset, number_in_record, number)
 ) without rowid;
 """
@@ -138,8 +140,8 @@ class SqliteLog:
                 rows,
             )
             self._sql.executemany(
-                "insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(*event[:8], event.body.decode()) for event in events],
+                "insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(*event[:8], event.body.decode(), event.root) for event in events],
             )
         self._wake.wake_all()
         return offsets
@@ -184,7 +186,7 @@ class SqliteLog:
         )
         with self._lock, self._durably("read"):
             rows = self._sql.execute(query, (partition, *after, limit)).fetchall()
-        return [OutEvent._make((*fields, body.encode())) for *fields, body in rows]
+        return [OutEvent._make((*fields, body.encode(), root)) for *fields, body, root in rows]
 
     def watch(self, partitions: Sequence[int] | None = None) -> Wake:
         return self._wake.join()

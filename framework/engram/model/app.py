@@ -6,24 +6,31 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
-from engram.errors import Misuse
+from engram.errors import Corrupt, Misuse
 from engram.model.boundary import Boundary, type_arguments
-from engram.model.command import Command
+from engram.model.command import Broadcast, Command
 from engram.model.declared import NAME, Declared
-from engram.model.entity import Entity
+from engram.model.entity import Entity, Shared
 from engram.model.event import Event
+from engram.model.guarded import rule_problems
+from engram.model.limits import Limits
+from engram.model.nested import Nested, nested_problems, nested_types, nested_versions
 from engram.model.query import Query
+from engram.model.read_model import ReadModel, read_model_problems, row_of
 from engram.model.shape import Refused, find_set, part_fields, state_shape
 from engram.model.upcaster import Json, Upcaster
+from engram.model.value import declared_value
+from engram.model.version import Version, split_version
 
 
 class App:
     """An application's registry. `App(...)` raises `Misuse` with every problem in one message.
 
     `version` is the version of the code: raise it when handlers change what they do, so that old records are
-    never handled by new code unnoticed. Entities are those that commands and queries name.
+    never handled by new code unnoticed. Entities are those that commands and queries name. `limits` is what one
+    command may bring about.
     """
 
     def __init__(
@@ -34,10 +41,13 @@ class App:
         commands: Iterable[type[Command[Any, Any]]],
         queries: Iterable[type[Query[Any, Any]]] = (),
         events: Iterable[type[Event]] = (),
+        read_models: Iterable[type[ReadModel]] = (),
         upcasters: Iterable[Upcaster] = (),
+        limits: Limits | None = None,
     ) -> None:
         self.name = name
         self.version = version
+        self.limits = limits or Limits()
         found: list[str] = []
         if not NAME.fullmatch(name):
             found.append(f"the app is named {name!r}: use lower case letters, digits and _, starting with a letter")
@@ -55,7 +65,17 @@ class App:
             found += _entity_problems(entity)
         for boundary in (*listed_commands, *listed_queries, *listed_events):
             found += _boundary_problems(boundary)
-        self._steps = _chains(self._types(), list(upcasters), found)
+        listed_models: list[Any] = list(read_models)
+        self.read_models: dict[str, type[ReadModel]] = _by_name("read model", listed_models, ReadModel, found)
+        for model in listed_models:
+            if isinstance(model, type) and issubclass(model, ReadModel):
+                problems = read_model_problems(model, entities)
+                found += problems or _adapter_problems(f"{model.__name__}: its rows", row_of(model))
+        for asked in (*listed_commands, *listed_queries, *listed_models):
+            found += rule_problems(asked)
+        self.values = _values(self._types(), found)
+        self._steps = _chains([*self._types(), *self.values.values()], list(upcasters), found)
+        self._nested = Nested(self._own_steps)
         if found:
             listing = "".join(f"\n  - {problem}" for problem in dict.fromkeys(found))
             raise Misuse(f"App {name!r} cannot start; to be put right:{listing}")
@@ -63,8 +83,57 @@ class App:
     def __repr__(self) -> str:
         return f"<App {self.name} version {self.version}: {len(self.commands)} commands, {len(self.queries)} queries>"
 
-    def upcast(self, of: type[Any], from_version: int, old: Json) -> Json:
-        """Brings `old` from `from_version` to the version that `of` declares now."""
+    def upcast(self, of: type[Any], from_version: Version, old: Json) -> Json:
+        """Brings the JSON of an entity, command, query, event or named value to the versions of today: first by the
+        upcasters of `of`, then the named values in it by theirs. `old` may be changed.
+
+        Raises `Corrupt` for a version that is none, or newer than this app knows, and what an upcaster raises.
+        """
+        own, nested = self.check_version(of, from_version)
+        value = declared_value(of)
+        if value is not None and value.name is not None:  # those of its own type inside of it are as old
+            nested[value.name] = own
+        new: Json = self._nested.bring_up(of, self._own_steps(of, own, old), nested)
+        return new
+
+    def check_version(self, of: Any, version: Version) -> tuple[int, dict[str, int]]:
+        """The versions of the type and of named values in it. Raises `Corrupt` for one that is none, or newer than
+        this app knows."""
+        try:
+            own, nested = split_version(version)
+        except ValueError as problem:
+            raise Corrupt(str(problem)) from None
+        self._check_known(of, own, nested)
+        return own, nested
+
+    def _check_known(self, of: Any, own: int, nested: dict[str, int]) -> None:
+        self._check_version(of.__name__, own, of.__engram__.version)
+        for name, version in nested.items():
+            known = self.values.get(name)
+            if known is not None:
+                self._check_version(f"{name} in {of.__name__}", version, known.__engram__.version)
+            # If anything is older there, what the app does not have any more was dropped by a newer version.
+            elif not self._is_behind(of, own, nested):
+                raise Corrupt(
+                    f"{name} in {of.__name__} is at version {version} there, but this app has no value {name}: "
+                    "run the newer code"
+                )
+
+    @staticmethod
+    def _check_version(what: str, there: int, known: int) -> None:
+        if there > known:
+            raise Corrupt(
+                f"{what} is at version {there} there, but this app knows only up to {known}: run the newer code"
+            )
+        if there < 1:
+            raise Corrupt(f"{what} is at version {there} there, but versions start at 1")
+
+    @staticmethod
+    def _is_behind(of: Any, own: int, nested: dict[str, int]) -> bool:
+        today = nested_versions(of).items()
+        return own < of.__engram__.version or any(nested.get(name, 1) < version for name, version in today)
+
+    def _own_steps(self, of: type[Any], from_version: int, old: Json) -> Json:
         for step in self._steps.get(of, ())[from_version - 1 :]:
             old = step.step(old)
         return old
@@ -85,7 +154,8 @@ def result_of(cls: type[Command[Any, Any] | Query[Any, Any]]) -> Any:
 
 
 def _arguments(cls: Any) -> tuple[Any, ...]:
-    return type_arguments(cls, Command if issubclass(cls, Command) else Query) or (None, None)
+    base = next(base for base in (Broadcast, Command, Query) if issubclass(cls, base))
+    return type_arguments(cls, base) or (None, None)
 
 
 def _by_name(what: str, listed: list[Any], base: type[Any], found: list[str]) -> dict[str, Any]:
@@ -113,8 +183,12 @@ def _entities(commands: list[Any], queries: list[Any], found: list[str]) -> list
         entity = _arguments(cls)[0]
         if isinstance(entity, type) and issubclass(entity, Entity):
             entities[entity] = None
+            if issubclass(cls, Command) and issubclass(cls, Broadcast) != issubclass(entity, Shared):
+                found.append(
+                    f"{cls.__name__} changes {entity.__name__}: a Broadcast is for a Shared object, and only that is"
+                )
         else:
-            base = "Command" if issubclass(cls, Command) else "Query"
+            base = next(base for base in (Broadcast, Command, Query) if issubclass(cls, base)).__name__
             found.append(f"{cls.__name__} does not say its types: derive it from {base}[SomeEntity, SomeResult]")
     return list(entities)
 
@@ -139,7 +213,15 @@ def _entity_problems(entity: type[Entity]) -> list[str]:
             found.append(f"{what}: field {name}: {why}")
         except NameError as problem:
             found.append(f"{what}: field {name}: an annotation of its type cannot be resolved: {problem}")
-    return found or _adapter_problems(what, entity)
+    return found or _fresh_problems(what, entity) or _adapter_problems(what, entity)
+
+
+def _fresh_problems(what: str, entity: type[Entity]) -> list[str]:
+    try:
+        entity(key="new")
+    except Exception as problem:  # noqa: BLE001 - a default_factory may raise anything
+        return [f"{what}: a new one cannot be made: {problem!r}"]
+    return []
 
 
 def _boundary_problems(cls: Any) -> list[str]:
@@ -150,7 +232,7 @@ def _boundary_problems(cls: Any) -> list[str]:
     if abstract:
         found.append(f"{cls.__name__} does not define {', '.join(sorted(abstract))}")
     types = {f"field {name}": field.annotation for name, field in cls.model_fields.items()}
-    if issubclass(cls, Command | Query) and type_arguments(cls, Command if issubclass(cls, Command) else Query):
+    if issubclass(cls, Command | Query) and _arguments(cls) != (None, None):
         types["its result"] = result_of(cls)
     for where, tp in types.items():
         held = find_set(tp)
@@ -158,6 +240,24 @@ def _boundary_problems(cls: Any) -> list[str]:
             found.append(f"{cls.__name__}: {where}: {held} has no fixed order: use a list or a tuple")
         found += _adapter_problems(f"{cls.__name__}: {where}", tp)
     return found
+
+
+def _values(types: list[type[Any]], found: list[str]) -> dict[str, Any]:
+    """All named value types within these, by name."""
+    values: dict[type[Any], None] = {}
+    for cls in types:
+        within = [cls, result_of(cls)] if issubclass(cls, Command | Query) else [cls]
+        try:
+            for tp in within:
+                values |= dict.fromkeys(nested_types(tp))
+            found += [f"{cls.__name__}: {problem}" for problem in nested_problems(cls)]
+        except Exception:  # noqa: BLE001, S112 - an annotation that cannot be resolved, which was told already
+            continue
+    for value in values:
+        fields = getattr(value, "__dataclass_fields__", None) or issubclass(value, BaseModel)
+        if not fields:
+            found.append(f"value {value.__name__} has a name, but only dataclasses and pydantic models may have one")
+    return _by_name("value", list(values), object, found)
 
 
 def _adapter_problems(what: str, tp: Any) -> list[str]:

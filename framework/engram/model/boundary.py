@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -30,8 +31,20 @@ class Boundary(BaseModel):
     def __pydantic_init_subclass__(cls, **_keywords: Any) -> None:
         """Takes the keywords that `__init_subclass__` has already read."""
 
+    # What is of the wrong type, or out of bounds, could be logged and never be read again: none is ever made.
 
-def type_arguments(cls: type[BaseModel], base: type[BaseModel]) -> tuple[Any, ...] | None:
+    @classmethod
+    def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:  # type: ignore[override]  # the plugin makes it one without values
+        """As the constructor: validated."""
+        return cls.model_validate(values)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other values, validated."""
+        copy = super().model_copy(deep=deep)
+        return copy if update is None else self.model_validate({**copy.__dict__, **update})
+
+
+def type_arguments(cls: type[Any], base: type[Any]) -> tuple[Any, ...] | None:
     """What `cls` put between the brackets of its generic `base`: `(User, None)` for `Command[User, None]`."""
     for ancestor in cls.__mro__:
         generic: dict[str, Any] = getattr(ancestor, "__pydantic_generic_metadata__", {})

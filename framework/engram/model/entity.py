@@ -36,6 +36,22 @@ class Entity:
             cls.__engram__ = Declared(name, version)
 
 
+# The key of what is shared: there is one of each type, and every partition has it.
+EVERYWHERE = "*"
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared(Entity):
+    """One object that all partitions have, such as the rules of an application. Subclass it like an entity:
+
+        @dataclass(slots=True, kw_only=True)
+        class Rules(Shared, name="rules"):
+            banned: dict[str, None] = field(default_factory=dict)
+
+    It is changed by `Broadcast` commands only. Every handler can read it: `ctx.shared(Rules)`.
+    """
+
+
 class Part:
     """A mutable object inside an entity. Subclass it as a slotted dataclass:
 
@@ -46,13 +62,22 @@ class Part:
 
     A part belongs to one place in one entity: stored in two places, it is two parts after the command.
     Values that never change need no `Part`: use a frozen dataclass, a NamedTuple or a frozen pydantic model.
+
+    A part without a name is a piece of its entity's shape. With `name=` and `version=` in its class statement it has
+    a version of its own, and upcasters: see `engram.value`, which is the same for values that never change.
     """
 
     __slots__ = ("_undo",)
+    __engram__: ClassVar[Declared] = UNDECLARED
     __pydantic_config__: ClassVar[ConfigDict] = STATE_CONFIG
 
     # The image's undo log once the part belongs to an entity; typed loosely because the image is a layer up.
     _undo: Any
+
+    def __init_subclass__(cls, *, name: str | None = None, version: int = 1) -> None:
+        # As in Entity: dataclass(slots=True) makes the class a second time, without the keywords.
+        if name is not None or "__engram__" not in cls.__dict__:
+            cls.__engram__ = Declared(name, version)
 
     def __new__(cls, *_args: Any, **_fields: Any) -> Any:
         part = object.__new__(cls)

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from engram.errors import Misuse
 
-_TOKEN = re.compile(r"(\d{1,5}):(\d{1,15})\.(\d{1,9})")
+_TOKEN = re.compile(r"(\d{1,5}):(\d{1,15})\.(-?\d{1,9})")
 
 
 class Position(NamedTuple):
-    """Partition, offset of the record, index of the command in it. Written `3:1042.7`.
+    """Partition, offset of the record, index of the command in it. Written `3:1042.7`. What a timer fires comes before
+    the record's own commands, and has an index below 0.
 
     Positions of one partition are ordered; those of different partitions are not comparable in meaning.
     """

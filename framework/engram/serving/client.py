@@ -6,28 +6,78 @@ import asyncio
 import json
 import secrets
 from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import aiohttp
 from pydantic import TypeAdapter
 
-from engram.codec.codec import result_adapter
-from engram.errors import Behind, Corrupt, EngramError, Misuse, Quarantined, Rejected, Unavailable
+from engram.codec.codec import Codec
+from engram.codec.values import adapter_of, result_adapter
+from engram.errors import (
+    Ahead,
+    Behind,
+    Corrupt,
+    Denied,
+    EngramError,
+    Foreign,
+    Gap,
+    Misuse,
+    Quarantined,
+    Rejected,
+    Unauthenticated,
+    Unavailable,
+    Unsettled,
+)
 from engram.model.app import App, entity_of
-from engram.model.command import Command
-from engram.model.entity import Entity
+from engram.model.command import Broadcast, Command
+from engram.model.entity import EVERYWHERE, Entity, Shared
+from engram.model.event import Event
 from engram.model.position import Position
 from engram.model.query import Query
+from engram.model.read_model import Lookup, Ranked, Ranking, ReadModel, Search, Tally, Totals, place_of, row_of
+from engram.model.token import Token
+from engram.serving.failed import Dropped, FailedCommandDetail, FailedCommands, Retried
+from engram.serving.messages import server_sent
+from engram.serving.rows import Rows
+from engram.serving.taken import SnapshotsTaken
 
 R = TypeVar("R")
 A = TypeVar("A")
+T = TypeVar("T")
 E = TypeVar("E", bound=Entity)
+S = TypeVar("S", bound=Shared)
+Wait = Literal["reply", "effects"]
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 # The server answers within the timeout; this much more covers the way there and back.
 _GRACE_S = 5.0
+# The gateway waits no longer for the next event.
+_LONGEST_WAIT_S = 60.0
+# A token of a thousand partitions takes some 12,000 bytes, and must be read.
+_HEADER_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventReceived:
+    """An event and where it comes from. `cursor` is where to go on after it: keep it with what you made of the event.
+
+    `id` is its own for ever: doubles, if you ever go back, have the same. `cause` is the position of the command that
+    emitted it, `root` of the one that began the chain, `key` the entity's.
+    """
+
+    event: Event
+    id: str
+    key: str
+    time: datetime
+    cause: str
+    root: str | None
+    cursor: str
 
 
 class Client:
@@ -39,19 +89,23 @@ class Client:
 
     Safe to use from many tasks at once. A command that got no reply is sent again with the same id, for up to
     `patience` seconds, so it takes effect once. Queries see at least what this client has sent and seen before.
+    `token` says who sends and asks, where the app wants to know; raises `Denied` if they may not.
     """
 
-    def __init__(self, url: str, app: App, *, timeout: float = 10.0, patience: float = 30.0) -> None:
+    def __init__(
+        self, url: str, app: App, *, timeout: float = 10.0, patience: float = 30.0, token: str | None = None
+    ) -> None:
         self._base = f"{url.rstrip('/')}/api/{app.name}"
         self._app = app
         self._timeout = timeout
         self._patience = patience
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._session: aiohttp.ClientSession | None = None  # made on first use, on the loop that uses it
         self._name = secrets.token_hex(8)
         self._opened = 0
         self._free: deque[tuple[str, int]] = deque()
         self._results: dict[type[Any], TypeAdapter[Any]] = {}
-        self._seen: dict[int, Position] = {}
+        self._seen: Token | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,30 +115,194 @@ class Client:
     ) -> None:
         await self.close()
 
-    async def send(self, key: str, command: Command[E, R], *, idempotency_key: str | None = None) -> R:
-        """Sends a command and returns its reply, once it is logged and handled.
+    async def send(
+        self, key: str, command: Command[E, R], *, wait: Wait = "reply", idempotency_key: str | None = None
+    ) -> R:
+        """Sends a command and returns its reply, once it is logged and handled; with `wait="effects"` once all messages
+        that it led to are handled too, wherever they went, so that queries of this client see them. Timers that were
+        scheduled are not waited for.
 
         Raises `Rejected` if the handler refused, `Quarantined` if it failed, and `Unavailable` if there was no
-        word within `patience`; then it is not known whether the command was or will be handled.
+        word within `patience`; then it is not known whether the command was or will be handled. `Unsettled` means that
+        it was, and that of its effects this is not known: they may be on their way.
         """
-        content = await self._send(key, command, "reply", idempotency_key)
+        content = await self._send(key, command, wait, idempotency_key)
         return self._result(type(command), content["reply"])  # type: ignore[no-any-return]  # by the command's type
+
+    async def broadcast(
+        self, command: Broadcast[S, R], *, wait: Wait = "reply", idempotency_key: str | None = None
+    ) -> R:
+        """Sends a command for a shared object, and returns its reply. Every partition handles it in its turn, in the
+        same order as all broadcasts; some may do so shortly after this returns, unless `wait="effects"`."""
+        return await self.send(EVERYWHERE, command, wait=wait, idempotency_key=idempotency_key)
 
     async def submit(self, key: str, command: Command[E, R], *, idempotency_key: str | None = None) -> Position:
         """Sends a command and returns its position, once it is logged. It will be handled, whatever crashes."""
         content = await self._send(key, command, "log", idempotency_key)
         return Position.parse(content["position"])
 
-    async def ask(self, key: str, query: Query[E, A], *, at_least: Position | None = None) -> A:
+    @property
+    def token(self) -> Token | None:
+        """All that this client has sent and seen: give it to others as `at_least`, and they see it too."""
+        return self._seen
+
+    async def ask(self, key: str, query: Query[E, A], *, at_least: Position | Token | None = None) -> A:
         """Asks a query. The answer includes everything this client has sent or seen, and `at_least`.
 
-        Raises `Behind` if the state did not come that far within the timeout.
+        Raises `Behind` if the state did not come that far within the timeout, and `Ahead` if the log does not have it
+        any more, because it was restored from a backup: then begin with a new client.
         """
-        bounds = [*self._seen.values()] if at_least is None else [*self._seen.values(), at_least]
-        headers = {"Engram-At-Least": ",".join(map(str, bounds))} if bounds else {}
         path = self._path("queries", query)
-        content = await self._post(path, {"key": key}, query.model_dump_json(), headers)
+        content = await self._post(path, {"key": key}, query.model_dump_json(), self._at_least(at_least))
         return self._result(type(query), content["answer"])  # type: ignore[no-any-return]  # by the query's type
+
+    async def look_up(
+        self,
+        model: type[Lookup[E, A]],
+        key: str,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        at_least: Position | Token | None = None,
+    ) -> Rows[A]:
+        """The rows of a key, up to `limit`; after those of an earlier answer's `cursor` if one is given.
+
+            followers = await client.look_up(Followers, "bob")
+
+        As every read: it includes everything this client has sent or seen, and `at_least`, in all partitions. Raises
+        `Unavailable` while the read model is being built, and `Quarantined` if it is broken.
+        """
+        content = await self._look(model, key, limit, after, at_least)
+        read = self._read_row(model)
+        return Rows(map(read, content["rows"]), content["cursor"])
+
+    async def top(
+        self,
+        model: type[Ranking[E, A]],
+        board: str,
+        limit: int = 10,
+        *,
+        after: str | None = None,
+        at_least: Position | Token | None = None,
+    ) -> Rows[Ranked[A]]:
+        """The rows with the highest scores, up to `limit`, and their scores."""
+        content = await self._look(model, board, limit, after, at_least)
+        read = self._read_row(model)
+        return Rows((Ranked(each["score"], read(each["row"])) for each in content["rows"]), content["cursor"])
+
+    async def search(
+        self,
+        model: type[Search[E, A]],
+        words: str,
+        limit: int = 10,
+        *,
+        after: str | None = None,
+        at_least: Position | Token | None = None,
+    ) -> Rows[A]:
+        """The rows whose texts have all of the words, the most relevant first."""
+        content = await self._look(model, words, limit, after, at_least)
+        read = self._read_row(model)
+        return Rows((read(each["row"]) for each in content["rows"]), content["cursor"])
+
+    async def tally(self, model: type[Tally[E]], group: str, *, at_least: Position | Token | None = None) -> Totals:
+        """Count, sum, least and greatest of a group; a count of 0 if nothing is in it."""
+        content = await self._look(model, group, None, None, at_least)
+        return Totals(*(content[name] for name in Totals._fields))
+
+    async def watch(self, key: str, query: Query[E, A]) -> AsyncIterator[A]:
+        """The answer of a query, and again after every change of it, without end.
+
+            async for card in client.watch("ada", Profile()):
+                show(card)
+
+        The first includes everything this client has sent or seen. A lost connection or a shard that moves is not seen;
+        what cannot be found out any more afterwards comes as one change. Raises what the query raises, and
+        `Unavailable` after no word within `patience`.
+        """
+        last = ""
+        while True:
+            stream = await self._patiently(partial(self._stream, key, query, last))
+            try:
+                async with stream:
+                    async for message in server_sent(stream.content.iter_any()):
+                        last = message.id or last
+                        content = json.loads(message.data)
+                        if message.event == "refused":
+                            raise Rejected(content["refused"]["code"], content["refused"]["text"])
+                        if message.event == "answer":
+                            yield self._result(type(query), content["answer"])
+            except (aiohttp.ClientError, TimeoutError):
+                continue  # and come back for what was missed
+
+    async def _stream(self, key: str, query: Query[Any, Any], last: str) -> aiohttp.ClientResponse:
+        headers = {**self._at_least(None), "Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
+        path, parameters = self._path("queries", query), {"key": key, "timeout": f"{self._timeout:g}"}
+        # Something is said every few seconds, but it never ends.
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=_LONGEST_WAIT_S)
+        body = query.model_dump_json()
+        response = await self._http().post(path, params=parameters, data=body, headers=headers, timeout=timeout)
+        if response.status >= 400:
+            async with response:
+                _content(response.status, await response.read())
+        return response
+
+    def _at_least(self, more: Position | Token | None) -> dict[str, str]:
+        bounds = [bound for bound in (self._seen, more) if bound is not None]
+        return {"Engram-At-Least": ",".join(map(str, bounds))} if bounds else {}
+
+    async def events(self, *, after: str = "start", names: Sequence[str] = ()) -> AsyncIterator[EventReceived]:
+        """The app's events without end, those of a partition in their order, from a cursor on.
+
+            async for received in client.events(after=cursor):
+                match received.event:
+                    case Followed(who=who, whom=whom): ...
+
+        `after` is the `cursor` of an event that was received before, `"start"`, or `"end"` for those of commands that
+        are logged from now on; `names` leaves out all others. Old versions are brought up by the app's upcasters.
+        Raises `Misuse` for a cursor of another log, `Corrupt` for an event that this app does not know, and
+        `Unavailable` after no word within `patience`: go on from the last cursor later.
+        """
+        codec = Codec(self._app)
+        wanted = [*(("name", name) for name in names), ("wait", f"{min(self._timeout, _LONGEST_WAIT_S):g}")]
+        while True:
+            asked = partial(self._get, f"{self._base}/events", [*wanted, ("after", after)])
+            page = await self._patiently(asked)
+            for about in page["events"]:
+                yield _received(codec, about)
+            after = page["cursor"]
+
+    async def quarantined(self, *, limit: int = 100) -> FailedCommands:
+        """The newest commands that failed, of all partitions; those that could not be asked are in `not_served`."""
+        content = await self._patiently(partial(self._get, f"{self._base}/quarantine", [("limit", str(limit))]))
+        return FailedCommands.model_validate(content)
+
+    async def quarantine_row(self, position: Position) -> FailedCommandDetail:
+        """All that is known of a failed command. Raises `Misuse` if there is none at that position."""
+        content = await self._patiently(partial(self._get, f"{self._base}/quarantine/{position}", []))
+        return FailedCommandDetail.model_validate(content)
+
+    async def retry(self, position: Position) -> Retried:
+        """Sends a failed command again, as a new one, and returns what became of that: a reply, a rejection, or one
+        more failure. Raises `Misuse` if there is none at that position, or it cannot be sent again.
+
+        Tried once: after `Unavailable` look whether it is still in quarantine.
+        """
+        return Retried.model_validate(await self._change_quarantine("POST", f"{position}/retry"))
+
+    async def drop(self, position: Position) -> Dropped:
+        """Takes a failed command out of the quarantine. Raises `Misuse` if there is none at that position."""
+        return Dropped.model_validate(await self._change_quarantine("DELETE", str(position)))
+
+    async def take_snapshots(self, savepoint: str = "", *, seconds: float = 600.0) -> SnapshotsTaken:
+        """Has a snapshot of every partition taken while the app goes on, and returns when all are published. With a
+        name they are savepoints: whole, and kept. Raises `Misuse` if there is a savepoint of that name, and
+        `Unavailable` when it takes longer than `seconds`.
+
+        Tried once: after `Unavailable` some partitions may have theirs.
+        """
+        parameters = {"timeout": f"{seconds:g}", **({"savepoint": savepoint} if savepoint else {})}
+        url, whole = f"{self._base}/snapshots", aiohttp.ClientTimeout(total=seconds + _GRACE_S)
+        return SnapshotsTaken.model_validate(await self._once("POST", url, parameters, timeout=whole))
 
     async def status(self, *, digests: bool = False) -> dict[str, Any]:
         """The app's shards and partitions."""
@@ -101,7 +319,9 @@ class Client:
             # No limit of connections: a command waits for its reply, and a query behind it must not wait too.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
+                headers=self._headers,
                 timeout=aiohttp.ClientTimeout(total=self._timeout + _GRACE_S),
+                max_field_size=_HEADER_BYTES,
             )
         return self._session
 
@@ -125,42 +345,101 @@ class Client:
 
     async def _post(self, path: str, parameters: dict[str, str], body: str, headers: dict[str, str]) -> dict[str, Any]:
         parameters = {**parameters, "timeout": f"{self._timeout:g}"}
+
+        async def attempt() -> dict[str, Any]:
+            async with self._http().post(path, params=parameters, data=body, headers=headers) as response:
+                self._note(response)  # of a rejection too: it tells something of the state
+                return _content(response.status, await response.read())
+
+        return await self._patiently(attempt)
+
+    async def _get(
+        self, path: str, parameters: list[tuple[str, str]], headers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        async with self._http().get(path, params=parameters, headers=headers) as response:
+            content = _content(response.status, await response.read())
+        self._note(response)
+        return content
+
+    async def _look(
+        self,
+        model: type[ReadModel],
+        place: str,
+        limit: int | None,
+        after: str | None,
+        at_least: Position | Token | None,
+    ) -> dict[str, Any]:
+        told = {place_of(model): place, "limit": limit, "cursor": after, "timeout": f"{self._timeout:g}"}
+        parameters = [(name, str(value)) for name, value in told.items() if value is not None]
+        path = f"{self._base}/read_models/{model.__engram__.name}"
+        return await self._patiently(partial(self._get, path, parameters, self._at_least(at_least)))
+
+    async def _change_quarantine(self, method: str, path: str) -> dict[str, Any]:
+        return await self._once(method, f"{self._base}/quarantine/{path}", {"timeout": f"{self._timeout:g}"})
+
+    async def _once(self, method: str, url: str, parameters: dict[str, str], **how: Any) -> dict[str, Any]:
+        try:
+            async with self._http().request(method, url, params=parameters, **how) as response:
+                content = _content(response.status, await response.read())
+        except (aiohttp.ClientError, TimeoutError) as problem:
+            raise Unavailable(f"{self._base} could not be reached: {problem!r}") from problem
+        self._note(response)
+        return content
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What `attempt` returns, tried again while the gateway cannot be reached or says that it cannot now."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._patience
         pause = _FIRST_PAUSE_S
         while True:
             try:
-                async with self._http().post(path, params=parameters, data=body, headers=headers) as response:
-                    content = _content(response.status, await response.read())
+                return await attempt()
             except (aiohttp.ClientError, TimeoutError) as problem:
                 failure = Unavailable(f"{self._base} could not be reached: {problem!r}")
-            except Behind:
+            except (Behind, Unsettled):
                 raise
             except Unavailable as problem:
                 failure = problem
-            else:
-                self._note(response)
-                return content
             if clock() + pause > deadline:
                 raise failure
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _note(self, response: aiohttp.ClientResponse) -> None:
-        token = response.headers.get("Engram-Position")
-        if token:
-            position = Position.parse(token)
-            self._seen[position.partition] = max(position, self._seen.get(position.partition, position))
+        text = response.headers.get("Engram-Token")
+        if text:
+            token = Token.parse(text)
+            # An app that was made anew with other partitions has nothing of what was seen before.
+            seen = self._seen
+            self._seen = token if seen is None or seen.partitions != token.partitions else seen | token
 
     def _path(self, kind: str, asked: Command[Any, Any] | Query[Any, Any]) -> str:
         entity = entity_of(type(asked)).__engram__.name
         return f"{self._base}/{entity}/{kind}/{asked.__engram__.name}"
+
+    def _read_row(self, model: type[ReadModel]) -> Callable[[Any], Any]:
+        adapter = self._results.get(model)
+        if adapter is None:
+            adapter = self._results[model] = adapter_of(row_of(model))
+        return lambda row: adapter.validate_json(json.dumps(row))
 
     def _result(self, cls: type[Any], value: Any) -> Any:
         adapter = self._results.get(cls)
         if adapter is None:
             adapter = self._results[cls] = result_adapter(cls)
         return adapter.validate_json(json.dumps(value))  # as JSON, because that is what it was encoded as
+
+
+def _received(codec: Codec, about: dict[str, Any]) -> EventReceived:
+    return EventReceived(
+        event=codec.decode_event(about["name"], about["version"], json.dumps(about["body"]).encode()),
+        id=about["id"],
+        key=about["key"],
+        time=datetime.fromisoformat(about["time"]),
+        cause=about["cause"],
+        root=about.get("root"),
+        cursor=about["cursor"],
+    )
 
 
 def _content(status: int, body: bytes) -> dict[str, Any]:
@@ -175,15 +454,26 @@ def _content(status: int, body: bytes) -> dict[str, Any]:
     raise _error(kind, detail, content, status)
 
 
+_ERRORS: dict[str, type[EngramError]] = {
+    "quarantined": Quarantined,
+    "denied": Denied,
+    "unauthenticated": Unauthenticated,
+    "stopped": Corrupt,
+    "foreign": Foreign,
+    "unsettled": Unsettled,
+}
+_WITH_GAP = {"behind": Behind, "ahead": Ahead}
+
+
 def _error(kind: str, detail: str, problem: dict[str, Any], status: int) -> EngramError:
-    match kind:
-        case "rejected":
-            return Rejected(problem["code"], detail if detail != problem["code"] else "")
-        case "quarantined":
-            return Quarantined(detail)
-        case "behind":
-            return Behind(detail)
-        case "stopped":
-            return Corrupt(detail)
-        case _:
-            return Unavailable(detail) if status >= 500 else Misuse(detail)
+    if kind == "rejected":
+        return Rejected(problem["code"], detail if detail != problem["code"] else "")
+    if kind in _WITH_GAP:
+        return _WITH_GAP[kind](detail, _gap(problem))
+    if kind in _ERRORS:
+        return _ERRORS[kind](detail)
+    return Unavailable(detail) if status >= 500 or status == 429 else Misuse(detail)
+
+
+def _gap(problem: dict[str, Any]) -> Gap | None:
+    return Gap(*(problem[name] for name in Gap._fields)) if set(Gap._fields) <= problem.keys() else None

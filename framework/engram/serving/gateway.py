@@ -3,115 +3,249 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from engram.errors import EngramError, Misuse
-from engram.image.outcome import Verdict
+from engram.errors import Ahead, Denied, EngramError, Misuse, Unsettled
+from engram.image.outcome import Outcome, Verdict
+from engram.log.cursor import START
 from engram.model.app import entity_of
 from engram.model.command import Command
 from engram.model.position import Position
+from engram.model.principal import Rule
 from engram.model.query import Query
+from engram.model.read_model import ReadModel, Tally, place_of
+from engram.model.token import Token
+from engram.serving.access import Access
+from engram.serving.bounds import Bounds
+from engram.serving.events import MAX_PAGE_EVENTS, PAGE_EVENTS
+from engram.serving.failed import Dropped, FailedCommandDetail, Retried
+from engram.serving.guard import EVERYBODY, OPERATORS, Endpoint, Guard
+from engram.serving.metrics import Metrics
+from engram.serving.near_misses import near_misses
 from engram.serving.openapi import describe
-from engram.serving.problems import of_error, of_validation, problem, unknown
-from engram.serving.service import CommandId, Service
+from engram.serving.parameters import (
+    MAX_SECONDS,
+    TooLarge,
+    json_response,
+    read_body,
+    read_command_id,
+    read_idempotency_key,
+    read_number,
+    read_parameters,
+    read_seconds,
+)
+from engram.serving.problems import of_error, of_validation, problem
+from engram.serving.quarantine import LISTED_ROWS, MAX_LISTED_ROWS
+from engram.serving.read_models import MAX_PAGE_ROWS, PAGE_ROWS, RowsPage, TotalsFound, Wanted
+from engram.serving.service import Service
+from engram.shard.requests import Answer
 
-BODY_BYTES = 1024 * 1024
-MAX_SECONDS = 60.0
-DEFAULT_SECONDS = 10.0
-_SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"]
 _COMMAND_PARAMETERS = {"key", "wait", "timeout"}
 _QUERY_PARAMETERS = {"key", "at_least", "timeout"}
-
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class _TooLarge(Exception):
-    pass
+_STREAM_PARAMETERS = {"after", "name"}
+_SNAPSHOT_SECONDS = 600.0
+_MAX_SNAPSHOT_SECONDS = 3600.0
+_PAGE_PARAMETERS = {"after", "name", "limit", "wait"}
 
 
-def build_gateway(service: Service) -> FastAPI:
-    """The ASGI application for one app's service."""
+def build_gateway(service: Service, access: Access | None = None) -> FastAPI:
+    """The ASGI application for one app's service; with `access`, only those come in whom it knows."""
     app = service.app
+    guard = Guard(access, app=app.name, metrics=service.metrics)
     api: FastAPI = FastAPIOffline(title=f"{app.name}, on Engram", version=str(app.version))
     base = f"/api/{app.name}"
+
+    def route(
+        path: str, endpoint: Endpoint, *methods: str, rule: Rule | None, always: bool = False, name: str = ""
+    ) -> None:
+        guarded = guard.before(_answered(endpoint), rule, always=always)
+        api.add_route(path, _measured(service.metrics, name or path, guarded), methods=list(methods))
+
     for name, command in app.commands.items():
-        entity = entity_of(command).__engram__.name
-        api.add_route(f"{base}/{entity}/commands/{name}", _guard(_command(service, command)), methods=["POST"])
+        path = f"{base}/{entity_of(command).__engram__.name}/commands/{name}"
+        route(path, _command(service, guard, command), "POST", rule=EVERYBODY)
     for name, query in app.queries.items():
-        entity = entity_of(query).__engram__.name
-        api.add_route(f"{base}/{entity}/queries/{name}", _guard(_query(service, query)), methods=["GET", "POST"])
-    api.add_route("/api", _guard(_apps(service)), methods=["GET"])
-    api.add_route(base, _guard(_status(service)), methods=["GET"])
-    api.add_route("/health", _guard(_health(service)), methods=["GET"])
+        path = f"{base}/{entity_of(query).__engram__.name}/queries/{name}"
+        route(path, _query(service, guard, query), "GET", "POST", rule=EVERYBODY)
+    for name, model in app.read_models.items():
+        route(f"{base}/read_models/{name}", _read_model(service, guard, model), "GET", rule=EVERYBODY)
+    route(base, _status(service), "GET", rule=OPERATORS)
+    route(f"{base}/events", _events(service), "GET", rule=OPERATORS)
+    route(f"{base}/quarantine", _quarantine(service), "GET", rule=OPERATORS)
+    route(f"{base}/quarantine/{{position}}", _quarantine_row(service), "GET", "DELETE", rule=OPERATORS)
+    route(f"{base}/quarantine/{{position}}/retry", _retry(service), "POST", rule=OPERATORS)
+    route(f"{base}/snapshots", _snapshots(service), "POST", rule=OPERATORS)
+    route(f"{base}/stop", _stop(service), "POST", rule=OPERATORS)
+    route("/metrics", _metrics(service), "GET", rule=OPERATORS, always=True)
+    # What the app is, not what is in it: whoever may send commands must know their names.
+    route("/api", _apps(service), "GET", rule=None)
+    route("/health", _health(service), "GET", rule=None, always=True)
     api.add_route("/", _home, methods=["GET"], include_in_schema=False)
-    api.add_route("/{path:path}", _guard(_near_misses(service)), methods=_METHODS)
-    api.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's documented way
+    route("/{path:path}", near_misses(service), *_METHODS, rule=None, name="unknown")
+    api.openapi = lambda: describe(app, closed=guard.closed)  # type: ignore[method-assign]  # FastAPI's documented way
     return api
 
 
-def _guard(endpoint: Endpoint) -> Endpoint:
-    async def guarded(request: Request) -> Response:
+def _measured(metrics: Metrics, route: str, endpoint: Endpoint) -> Endpoint:
+    async def measured(request: Request) -> Response:
+        started = time.perf_counter()
+        status = 500
+        try:
+            response = await endpoint(request)
+            status = response.status_code
+            return response
+        finally:
+            metrics.request(route, request.method, status, time.perf_counter() - started)
+
+    return measured
+
+
+def _answered(endpoint: Endpoint) -> Endpoint:
+    async def answered(request: Request) -> Response:
         try:
             return await endpoint(request)
-        except _TooLarge:
-            return problem(413, "too_large", f"The body is larger than {BODY_BYTES:,} bytes.")
+        except TooLarge as large:
+            return problem(413, "too_large", f"The body is larger than {large.limit:,} bytes.")
         except ValidationError as error:
             return of_validation(error)
+        except Denied:
+            raise  # the guard's business
         except EngramError as error:
             return of_error(error)
 
-    return guarded
+    return answered
 
 
-def _command(service: Service, cls: type[Command[Any, Any]]) -> Endpoint:
+def _command(service: Service, guard: Guard, cls: type[Command[Any, Any]]) -> Endpoint:
+    bounds = Bounds(service.log)
+
     async def endpoint(request: Request) -> Response:
-        parameters = _parameters(request, _COMMAND_PARAMETERS)
+        parameters = read_parameters(request, _COMMAND_PARAMETERS)
         wait = parameters.get("wait", "reply")
-        if wait not in ("reply", "log"):
-            raise Misuse(f"wait={wait} is not known: write wait=reply or wait=log.")
-        key, seconds = parameters.get("key", ""), _seconds(parameters)
-        command_id, idempotency_key = _command_id(request), _idempotency_key(request)
-        command = cls.__pydantic_validator__.validate_json(await _body(request) or b"{}")
+        if wait not in ("reply", "log", "effects"):
+            raise Misuse(f"wait={wait} is not known: write wait=reply, wait=log or wait=effects.")
+        seconds = read_seconds(parameters)
+        command = cls.__pydantic_validator__.validate_json(await read_body(request, guard.body_bytes) or b"{}")
+        key = service.checked_key(parameters.get("key", ""), command)
+        principal = guard.check(request, command, key)
+        command_id, idempotency_key = read_command_id(request, principal), read_idempotency_key(request, principal)
         if wait == "log":
             position = await service.submit(key, command, command_id=command_id, idempotency_key=idempotency_key)
-            return _json(202, b'{"position":"%s"}' % str(position).encode(), position)
+            response = json_response(202, b'{"position":"%s"}' % str(position).encode(), position)
+            return bounds.carry(request, response, bounds.of(position))
+        began = time.monotonic()
         position, outcome = await service.send(
             key, command, command_id=command_id, idempotency_key=idempotency_key, seconds=seconds
         )
-        if outcome.verdict is Verdict.REPLY:
-            return _json(200, b'{"reply":%s,"position":"%s"}' % (outcome.body, str(position).encode()), position)
-        assert outcome.error is not None
-        response = of_error(outcome.error, position=str(position))
-        response.headers["Engram-Position"] = str(position)
-        return response
+        token = bounds.of(position)
+        if outcome.verdict is not Verdict.REPLY:
+            response = _refused(outcome, position)
+        elif wait == "effects":
+            try:
+                token = bounds.of(*await service.settle(position, seconds=seconds - (time.monotonic() - began)))
+                content = outcome.body, str(position).encode(), str(token).encode()
+                response = json_response(200, b'{"reply":%s,"position":"%s","token":"%s"}' % content, position)
+            except Unsettled as problem:
+                response = of_error(problem, position=str(position), reply=json.loads(outcome.body))
+        else:
+            response = json_response(
+                200, b'{"reply":%s,"position":"%s"}' % (outcome.body, str(position).encode()), position
+            )
+        return bounds.carry(request, response, token)
 
     return endpoint
 
 
-def _query(service: Service, cls: type[Query[Any, Any]]) -> Endpoint:
+def _refused(outcome: Outcome, position: Position) -> Response:
+    assert outcome.error is not None
+    response = of_error(outcome.error, position=str(position))
+    response.headers["Engram-Position"] = str(position)
+    return response
+
+
+def _query(service: Service, guard: Guard, cls: type[Query[Any, Any]]) -> Endpoint:
+    bounds = Bounds(service.log)
+
     async def endpoint(request: Request) -> Response:
         if request.method == "GET":
-            parameters = _parameters(request, _QUERY_PARAMETERS | set(cls.model_fields))
+            parameters = read_parameters(request, _QUERY_PARAMETERS | set(cls.model_fields))
             fields = {name: parameters[name] for name in cls.model_fields if name in parameters}
             query = cls.model_validate_strings(fields)
         else:
-            parameters = _parameters(request, _QUERY_PARAMETERS)
-            query = cls.__pydantic_validator__.validate_json(await _body(request) or b"{}")
-        token = parameters.get("at_least", request.headers.get("engram-at-least", ""))
-        at_least = [Position.parse(part) for part in token.split(",") if part]
-        answer = await service.ask(parameters.get("key", ""), query, at_least=at_least, seconds=_seconds(parameters))
+            parameters = read_parameters(request, _QUERY_PARAMETERS)
+            query = cls.__pydantic_validator__.validate_json(await read_body(request, guard.body_bytes) or b"{}")
+        key = service.checked_key(parameters.get("key", ""), query)
+        principal = guard.check(request, query, key)
+        seconds = read_seconds(parameters)
+        bound = bounds.asked(request, parameters.get("at_least"))
+        last = request.headers.get("last-event-id") or None
+        streamed = "text/event-stream" in request.headers.get("accept", "")
+
+        async def found(at_least: Token) -> Answer | AsyncIterator[bytes]:
+            how: dict[str, Any] = {"at_least": at_least, "seconds": seconds, "principal": principal}
+            return await (
+                service.subscribe(key, query, last=last, **how) if streamed else service.ask(key, query, **how)
+            )
+
+        try:
+            answer = await found(bound.token)
+        except Ahead:
+            if bound.explicit or last is not None:
+                raise
+            bound = bound._replace(token=bounds.of())
+            answer = await found(bound.token)
+        if not isinstance(answer, Answer):
+            return StreamingResponse(answer, headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
         position = Position(answer.partition, answer.offset, answer.index)
-        return _json(200, b'{"answer":%s,"position":"%s"}' % (answer.body, str(position).encode()), position)
+        response = json_response(
+            200, b'{"answer":%s,"position":"%s"}' % (answer.body, str(position).encode()), position
+        )
+        return bounds.carry(request, response, bounds.of(position), kept=bound.explicit or bool(bound.token.offsets))
+
+    return endpoint
+
+
+def _read_model(service: Service, guard: Guard, cls: type[ReadModel]) -> Endpoint:
+    bounds = Bounds(service.log)
+    place_name, model = place_of(cls), cls()
+    tallies = issubclass(cls, Tally)
+    known = {place_name, "at_least", "timeout"} | (set() if tallies else {"limit", "cursor"})
+
+    async def endpoint(request: Request) -> Response:
+        parameters = read_parameters(request, known)
+        if place_name not in parameters:
+            raise Misuse(f"Where to look is missing: write {place_name}=...")
+        place, cursor, seconds = parameters[place_name], parameters.get("cursor"), read_seconds(parameters)
+        guard.check(request, model, place)
+        limit = int(read_number(parameters, "limit", PAGE_ROWS, least=1, most=MAX_PAGE_ROWS))
+        bound = bounds.asked(request, parameters.get("at_least"))
+
+        async def found(at_least: Token) -> RowsPage | TotalsFound:
+            wanted = Wanted(at_least, seconds)
+            if tallies:
+                return await service.read_models.totals(cls, place, wanted)
+            return await service.read_models.page(cls, place, wanted, limit=limit, cursor=cursor)
+
+        try:
+            answer = await found(bound.token)
+        except Ahead:
+            if bound.explicit:
+                raise
+            bound = bound._replace(token=bounds.of())
+            answer = await found(bound.token)
+        response = json_response(200, answer.json(cls), *answer.positions)
+        token = bounds.of(*answer.positions)
+        return bounds.carry(request, response, token, kept=bound.explicit or bool(bound.token.offsets))
 
     return endpoint
 
@@ -124,8 +258,9 @@ def _apps(service: Service) -> Endpoint:
             "version": app.version,
             "commands": {name: entity_of(cls).__engram__.name for name, cls in app.commands.items()},
             "queries": {name: entity_of(cls).__engram__.name for name, cls in app.queries.items()},
+            "read_models": {name: place_of(cls) for name, cls in app.read_models.items()},
         }
-        return _json(200, json.dumps([content]).encode())
+        return json_response(200, json.dumps([content]).encode())
 
     return endpoint
 
@@ -139,15 +274,99 @@ def _status(service: Service) -> Endpoint:
             "version": service.app.version,
             "partitions": service.log.partitions,
             "shards": [shard.model_dump() for shard in shards],
+            "sinks": service.sinks(),
         }
-        return _json(200, json.dumps(content).encode())
+        return json_response(200, json.dumps(content).encode())
+
+    return endpoint
+
+
+def _events(service: Service) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        streamed = "text/event-stream" in request.headers.get("accept", "")
+        parameters = read_parameters(request, _STREAM_PARAMETERS if streamed else _PAGE_PARAMETERS)
+        after, names = parameters.get("after", START), request.query_params.getlist("name")
+        if streamed:
+            # A browser that comes back names the last event it has seen, and asks for the same address as before.
+            stream = await service.events.stream(request.headers.get("last-event-id") or after, names=names)
+            return StreamingResponse(stream, headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
+        limit = read_number(parameters, "limit", PAGE_EVENTS, least=1, most=MAX_PAGE_EVENTS)
+        seconds = read_number(parameters, "wait", 0.0, least=0, most=MAX_SECONDS)
+        page = await service.events.page(after, limit=int(limit), names=names, seconds=seconds)
+        return json_response(200, page.json())
+
+    return endpoint
+
+
+def _quarantine(service: Service) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        parameters = read_parameters(request, {"limit", "timeout"})
+        limit = read_number(parameters, "limit", LISTED_ROWS, least=1, most=MAX_LISTED_ROWS)
+        found = await service.quarantine.listed(limit=int(limit), seconds=read_seconds(parameters))
+        return json_response(200, found.model_dump_json().encode())
+
+    return endpoint
+
+
+def _quarantine_row(service: Service) -> Endpoint:
+    bounds = Bounds(service.log)
+
+    async def endpoint(request: Request) -> Response:
+        position = Position.parse(request.path_params["position"])
+        seconds = read_seconds(read_parameters(request, {"timeout"}))
+        asked = service.quarantine.drop if request.method == "DELETE" else service.quarantine.row
+        return _of_quarantine(position, await asked(position, seconds=seconds), request, bounds)
+
+    return endpoint
+
+
+def _retry(service: Service) -> Endpoint:
+    bounds = Bounds(service.log)
+
+    async def endpoint(request: Request) -> Response:
+        position = Position.parse(request.path_params["position"])
+        seconds = read_seconds(read_parameters(request, {"timeout"}))
+        return _of_quarantine(position, await service.quarantine.retry(position, seconds=seconds), request, bounds)
+
+    return endpoint
+
+
+def _of_quarantine(
+    position: Position, found: FailedCommandDetail | Retried | Dropped | None, request: Request, bounds: Bounds
+) -> Response:
+    if found is None:
+        text = f"There is no command {position} in quarantine: it was retried or dropped, or never failed."
+        return problem(404, "not_in_quarantine", text)
+    body = found.model_dump_json().encode()
+    if found.position == position:
+        return json_response(200, body)
+    return bounds.carry(request, json_response(200, body, found.position), bounds.of(found.position))
+
+
+def _snapshots(service: Service) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        parameters = read_parameters(request, {"savepoint", "partition", "timeout"})
+        only = int(read_number(parameters, "partition", -1, least=-1, most=2**31))
+        seconds = read_number(parameters, "timeout", _SNAPSHOT_SECONDS, least=0, most=_MAX_SNAPSHOT_SECONDS)
+        name = parameters.get("savepoint", "")
+        taken = await service.snapshots.take(savepoint=name, only=only if only >= 0 else None, seconds=seconds)
+        return json_response(200, taken.model_dump_json().encode())
+
+    return endpoint
+
+
+def _stop(service: Service) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        name = read_parameters(request, {"savepoint"}).get("savepoint", "")
+        return json_response(200, (await service.snapshots.end(name)).model_dump_json().encode())
 
     return endpoint
 
 
 def _health(service: Service) -> Endpoint:
     async def endpoint(_request: Request) -> Response:
-        away = [p for p in range(service.log.partitions) if service.registry.lookup(p) is None]
+        registry = service.registry
+        away = [p for p in range(service.log.partitions) if registry.lookup(p) is None or registry.stuck(p)]
         if away:
             return problem(
                 503,
@@ -155,93 +374,17 @@ def _health(service: Service) -> Endpoint:
                 f"{len(away)} of {service.log.partitions} partitions are not served.",
                 partitions=away,
             )
-        return _json(200, b'{"status":"ok"}')
+        return json_response(200, b'{"status":"ok"}')
+
+    return endpoint
+
+
+def _metrics(service: Service) -> Endpoint:
+    async def endpoint(_request: Request) -> Response:
+        return Response(service.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     return endpoint
 
 
 async def _home(_request: Request) -> Response:
     return RedirectResponse("/docs")
-
-
-def _near_misses(service: Service) -> Endpoint:
-    """Whatever no route has matched: says which part of the path is unknown."""
-    app = service.app
-    places: dict[str, dict[str, str]] = {
-        "commands": {name: entity_of(cls).__engram__.name or "" for name, cls in app.commands.items()},
-        "queries": {name: entity_of(cls).__engram__.name or "" for name, cls in app.queries.items()},
-    }
-
-    async def endpoint(request: Request) -> Response:
-        head, name, entity, kind, last = [*request.path_params["path"].split("/"), "", "", "", "", ""][:5]
-        if head != "api" or (kind not in places and entity in app.entities and name == app.name):
-            return problem(404, "unknown_path", f"There is nothing at {request.url.path}. See /docs.")
-        if name != app.name:
-            return unknown("app", name, [app.name])
-        if entity not in app.entities:
-            return unknown("entity", entity, list(app.entities))
-        of_entity = [n for n, of in places[kind].items() if of == entity]
-        if last not in of_entity:
-            return unknown("command" if kind == "commands" else "query", last, of_entity)
-        allowed = ["POST"] if kind == "commands" else ["GET", "POST"]
-        wrong = f"{request.method} is not for {request.url.path}: use {' or '.join(allowed)}."
-        response = problem(405, "wrong_method", wrong)
-        response.headers["Allow"] = ", ".join(allowed)
-        return response
-
-    return endpoint
-
-
-def _parameters(request: Request, known: set[str]) -> dict[str, str]:
-    parameters = dict(request.query_params)
-    strange = sorted(parameters.keys() - known)
-    if strange:
-        raise Misuse(f"Unknown parameter {', '.join(strange)}: there are {', '.join(sorted(known))}.")
-    return parameters
-
-
-def _seconds(parameters: dict[str, str]) -> float:
-    text = parameters.get("timeout", str(DEFAULT_SECONDS))
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= MAX_SECONDS:
-        raise Misuse(f"timeout={text} is not a number of seconds from 0 to {MAX_SECONDS:g}.")
-    return seconds
-
-
-def _command_id(request: Request) -> CommandId | None:
-    session, sequence = request.headers.get("engram-session"), request.headers.get("engram-sequence")
-    if session is None and sequence is None:
-        return None
-    if not _SESSION.fullmatch(session or "") or not re.fullmatch(r"\d{1,15}", sequence or ""):
-        raise Misuse(
-            "Engram-Session (1 to 64 letters, digits, '.', '_' or '-') and Engram-Sequence (a whole number) "
-            "go together."
-        )
-    return CommandId(str(session), int(str(sequence)))
-
-
-def _idempotency_key(request: Request) -> str | None:
-    key = request.headers.get("idempotency-key")
-    if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
-        raise Misuse("Idempotency-Key must be 1 to 255 visible ASCII characters.")
-    return key
-
-
-async def _body(request: Request) -> bytes:
-    """The body, read no further than the limit."""
-    chunks = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > BODY_BYTES:
-            raise _TooLarge
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _json(status: int, body: bytes, position: Position | None = None) -> Response:
-    headers = {} if position is None else {"Engram-Position": str(position)}
-    return Response(body, status, headers, media_type="application/json")

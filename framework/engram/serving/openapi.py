@@ -9,12 +9,18 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
 from engram.model.app import App, entity_of, result_of
+from engram.model.command import Command
+from engram.model.entity import Shared
+from engram.model.query import Query
+from engram.model.read_model import Lookup, ReadModel, Tally, place_of, row_of
+from engram.serving.failed import Dropped, FailedCommandDetail, FailedCommands, Retried
+from engram.serving.taken import Ended, SnapshotsTaken
 
 _REFERENCE = "#/components/schemas/{model}"
 
 
-def describe(app: App) -> dict[str, Any]:
-    """One path per command and query, with request and response schemas."""
+def describe(app: App, *, closed: bool = False) -> dict[str, Any]:
+    """One path per command and query, with request and response schemas; `closed`: with what authentication adds."""
     schemas = _Schemas(app)
     paths: dict[str, Any] = {}
     for name, command in app.commands.items():
@@ -24,14 +30,15 @@ def describe(app: App) -> dict[str, Any]:
                 "tags": [str(entity)],
                 "operationId": f"send_{name}",
                 "summary": _summary(command, f"Send {name}"),
-                "parameters": [_KEY, _WAIT, _TIMEOUT, _IDEMPOTENCY, _SESSION, _SEQUENCE],
+                "parameters": [*_key(command), _WAIT, _TIMEOUT, _IDEMPOTENCY, _SESSION, _SEQUENCE],
                 "requestBody": _content(schemas.reference(command), required=True),
                 "responses": {
-                    "200": _result("The command was handled.", "reply", schemas.reference(command, result=True)),
+                    "200": _handled(schemas.reference(command, result=True)),
                     "202": _result("The command is logged (wait=log).", None, None),
                     "409": _problem("The command was rejected: `code` and `detail` say why."),
                     **_COMMON,
                     "500": _problem("The handler failed; the command left no trace and is quarantined."),
+                    "504": _problem("The command was handled; whether its effects were is not known (wait=effects)."),
                 },
             }
         }
@@ -41,10 +48,12 @@ def describe(app: App) -> dict[str, Any]:
             "tags": [str(entity)],
             "summary": _summary(query, f"Ask {name}"),
             "responses": {
-                "200": _result("The answer of live state.", "answer", schemas.reference(query, result=True)),
-                "409": _problem("The query was rejected: `code` and `detail` say why."),
+                "200": _answered(schemas.reference(query, result=True)),
+                "409": _problem(
+                    "The query was rejected: `code` and `detail` say why; or `at_least` is beyond the end of the log."
+                ),
                 **_COMMON,
-                "504": _problem("The state did not reach `at_least` in time."),
+                "504": _problem("The state did not reach `at_least` in time: `at` and `asked_for` say by how much."),
             },
         }
         fields = [
@@ -56,9 +65,14 @@ def describe(app: App) -> dict[str, Any]:
             }
             for field, info in query.model_fields.items()
         ]
-        reading = [_KEY, _AT_LEAST, _TIMEOUT]
+        reading = [*_key(query), _AT_LEAST, _TIMEOUT, _LAST_ANSWER_ID]
         paths[f"/api/{app.name}/{entity}/queries/{name}"] = {
-            "get": {**operation, "operationId": f"ask_{name}", "parameters": [*reading, *fields]},
+            "get": {
+                **operation,
+                "operationId": f"ask_{name}",
+                "description": "With Accept: text/event-stream the answer, and again after each change.",
+                "parameters": [*reading, *fields],
+            },
             "post": {
                 **operation,
                 "operationId": f"ask_{name}_with_body",
@@ -66,12 +80,33 @@ def describe(app: App) -> dict[str, Any]:
                 "requestBody": _content(schemas.reference(query), required=False),
             },
         }
-    return {
+    for name, model in app.read_models.items():
+        paths[f"/api/{app.name}/read_models/{name}"] = {"get": _read_model(schemas, name, model)}
+    whole: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": f"{app.name}, on Engram", "version": str(app.version)},
-        "paths": {**paths, **_own_paths(app)},
+        "paths": {**paths, **_own_paths(schemas, app)},
         "components": {"schemas": {"Problem": _PROBLEM, **schemas.definitions}},
     }
+    return _closed(whole) if closed else whole
+
+
+def _closed(document: dict[str, Any]) -> dict[str, Any]:
+    """The same of an app that wants to know who asks: where a token is needed, where it helps, and what is refused."""
+    document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}
+    for path in document["paths"].values():
+        for operation in path.values():
+            if operation["operationId"] == "health":
+                continue
+            of_operators = "engram" in operation["tags"]
+            operation["security"] = [{"bearer": []}] if of_operators else [{}, {"bearer": []}]
+            operation["responses"] = {**_NOT_KNOWN, **operation["responses"], **_REFUSALS}
+    return document
+
+
+def _key(cls: type[Command[Any, Any] | Query[Any, Any]]) -> list[dict[str, Any]]:
+    """What is shared has no key."""
+    return [] if issubclass(entity_of(cls), Shared) else [_KEY]
 
 
 class _Schemas:
@@ -79,10 +114,15 @@ class _Schemas:
 
     def __init__(self, app: App) -> None:
         classes: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
+        events: list[type[Any]] = list(app.events.values())
         inputs: list[tuple[Any, JsonSchemaMode, TypeAdapter[Any]]] = []
         for cls in classes:
             inputs.append(((cls, False), "validation", TypeAdapter(cls)))
             inputs.append(((cls, True), "serialization", TypeAdapter(result_of(cls))))
+        inputs += [((cls, False), "validation", TypeAdapter(cls)) for cls in events]
+        models: list[type[ReadModel]] = list(app.read_models.values())
+        inputs += [((cls, True), "serialization", TypeAdapter(row_of(cls))) for cls in models]
+        inputs += [((form, True), "serialization", TypeAdapter(form)) for form in _FORMS]
         self._by_key, rest = TypeAdapter.json_schemas(inputs, ref_template=_REFERENCE)
         self.definitions: dict[str, Any] = rest.get("$defs", {})
 
@@ -110,7 +150,21 @@ def _result(description: str, name: str | None, schema: Any) -> dict[str, Any]:
     if name is not None:
         properties = {name: schema, **properties}
     whole = {"type": "object", "properties": properties, "required": list(properties)}
-    return {"description": description, "content": {"application/json": {"schema": whole}}}
+    return {"description": description, "headers": _HEADERS, "content": {"application/json": {"schema": whole}}}
+
+
+def _handled(reply: Any) -> dict[str, Any]:
+    """A reply; after `wait=effects` with the token that covers all that it led to."""
+    result = _result("The command was handled.", "reply", reply)
+    result["content"]["application/json"]["schema"]["properties"]["token"] = {"type": "string"}
+    return result
+
+
+def _answered(answer: Any) -> dict[str, Any]:
+    """An answer; with Accept: text/event-stream a stream of them."""
+    result = _result("The answer of live state.", "answer", answer)
+    result["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    return result
 
 
 def _problem(description: str) -> dict[str, Any]:
@@ -118,7 +172,138 @@ def _problem(description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/problem+json": {"schema": schema}}}
 
 
-def _own_paths(app: App) -> dict[str, Any]:
+def _read_model(schemas: _Schemas, name: str, model: type[ReadModel]) -> dict[str, Any]:
+    place, row = place_of(model), schemas.reference(model, result=True)
+    number: dict[str, Any] = {"type": "number"}
+    if issubclass(model, Tally):
+        perhaps = {"type": ["number", "null"]}
+        found = {"count": {"type": "integer"}, "sum": number, "min": perhaps, "max": perhaps}
+    else:
+        scored = {"type": "object", "properties": {"score": number, "row": row}, "required": ["score", "row"]}
+        rows = {"type": "array", "items": row if issubclass(model, Lookup) else scored}
+        found = {"rows": rows, "cursor": {"type": ["string", "null"], "description": "Where to go on."}}
+    found["positions"] = {"type": "array", "items": {"type": "string", "examples": ["3:1042.0"]}}
+    whole = {"type": "object", "properties": found, "required": list(found)}
+    paging = [] if issubclass(model, Tally) else [_PAGE_LIMIT, _CURSOR]
+    return {
+        "tags": ["read models"],
+        "operationId": f"look_{name}",
+        "summary": _summary(model, f"Look into {name}"),
+        "parameters": [
+            _parameter(place, "query", "Where to look.", required=True, type="string"),
+            *paging,
+            _AT_LEAST,
+            _TIMEOUT,
+        ],
+        "responses": {
+            "200": {"description": "From live state.", "content": {"application/json": {"schema": whole}}},
+            "400": _problem("A cursor or token is not whole, or of something else."),
+            "409": _problem("`at_least` is beyond the end of the log."),
+            "422": _problem("A parameter does not fit."),
+            "500": _problem("The read model is broken: `detail` says why."),
+            "503": _problem("Not now; try again. While it is being built, `detail` says how far it is."),
+            "504": _problem("The state did not reach `at_least` in time."),
+        },
+    }
+
+
+def _events(schemas: _Schemas, app: App) -> dict[str, Any]:
+    text = {"type": "string"}
+    event = {
+        "type": "object",
+        "properties": {
+            "id": {**text, "examples": ["3:1042.7.0"]},
+            "time": {**text, "format": "date-time"},
+            "name": {**text, "enum": sorted(app.events)} if app.events else text,
+            "version": {"type": ["integer", "string"], "examples": [1, "2 post=3"]},
+            "key": text,
+            "body": {"anyOf": [schemas.reference(cls) for cls in app.events.values()]} if app.events else {},
+            "cause": {**text, "examples": ["3:1042.7"]},
+            "root": {**text, "examples": ["0:1040.2"]},
+            "cursor": {**text, "description": "Where to go on after this event."},
+        },
+        "required": ["id", "time", "name", "version", "key", "body", "cause", "cursor"],
+    }
+    page = {
+        "type": "object",
+        "properties": {"events": {"type": "array", "items": event}, "cursor": text, "more": {"type": "boolean"}},
+        "required": ["events", "cursor", "more"],
+    }
+    return {
+        "tags": ["engram"],
+        "operationId": "events",
+        "summary": "The events after a cursor: a page, or with Accept: text/event-stream all that come",
+        "parameters": [_AFTER, _NAME, _LIMIT, _WAIT_FOR_EVENTS, _LAST_EVENT_ID],
+        "responses": {
+            "200": {
+                "description": "The next events, and the cursor to ask with for those after them.",
+                "content": {"application/json": {"schema": page}, "text/event-stream": {"schema": text}},
+            },
+            "422": _problem("The cursor, or another parameter, does not fit."),
+            "503": _problem("Not now; try again."),
+        },
+    }
+
+
+def _quarantine(schemas: _Schemas, path: str) -> dict[str, Any]:
+    def operation(name: str, summary: str, done: str, form: type[Any], *parameters: dict[str, Any]) -> dict[str, Any]:
+        content = {"application/json": {"schema": schemas.reference(form, result=True)}}
+        return {
+            "tags": ["engram"],
+            "operationId": name,
+            "summary": summary,
+            "parameters": [*parameters, _TIMEOUT],
+            "responses": {
+                "200": {"description": done, "content": content},
+                **({"404": _problem("There is no such command in quarantine.")} if _POSITION in parameters else {}),
+                "422": _problem("The position or a parameter does not fit, or the command cannot be sent again."),
+                "503": _problem("Not now; try again."),
+            },
+        }
+
+    listed = "The newest, and which partitions could not be asked."
+    handled = "It was handled: `outcome` says how."
+    detail = FailedCommandDetail
+    return {
+        path: {"get": operation("quarantine", "Commands that failed", listed, FailedCommands, _ROWS)},
+        f"{path}/{{position}}": {
+            "get": operation("quarantined", "A failed command with its traceback", "The command.", detail, _POSITION),
+            "delete": operation("drop_quarantined", "Drop a failed command", "It is dropped.", Dropped, _POSITION),
+        },
+        f"{path}/{{position}}/retry": {
+            "post": operation("retry_quarantined", "Send a failed command again", handled, Retried, _POSITION)
+        },
+    }
+
+
+def _snapshots(schemas: _Schemas, path: str) -> dict[str, Any]:
+    def operation(name: str, summary: str, done: str, form: type[Any], *parameters: dict[str, Any]) -> dict[str, Any]:
+        content = {"application/json": {"schema": schemas.reference(form, result=True)}}
+        return {
+            "post": {
+                "tags": ["engram"],
+                "operationId": name,
+                "summary": summary,
+                "parameters": list(parameters),
+                "responses": {
+                    "200": {"description": done, "content": content},
+                    "422": _problem("The name is used already, or a parameter does not fit."),
+                    "503": _problem("It could not be taken: `detail` says why."),
+                },
+            }
+        }
+
+    take, stop = "Take a snapshot of every partition, or of one", "Stop the app with a savepoint of every partition"
+    taken, ended = "All are published.", "All savepoints are published, and the app ends."
+    return {
+        f"{path}/snapshots": operation(
+            "take_snapshots", take, taken, SnapshotsTaken, _SAVEPOINT, _PARTITION, _SNAPSHOT_TIMEOUT
+        ),
+        f"{path}/stop": operation("stop_with_savepoint", stop, ended, Ended, {**_SAVEPOINT, "required": True}),
+    }
+
+
+def _own_paths(schemas: _Schemas, app: App) -> dict[str, Any]:
     anything = {"description": "OK", "content": {"application/json": {"schema": {}}}}
     digests = {"name": "digests", "in": "query", "schema": {"type": "boolean", "default": False}}
     return {
@@ -128,15 +313,28 @@ def _own_paths(app: App) -> dict[str, Any]:
                 "operationId": "status",
                 "summary": "Shards and partitions: where, how far, how many",
                 "parameters": [digests],
-                "responses": {"200": anything},
+                "responses": {"200": anything, "503": _problem("A shard did not answer in time: try again.")},
             }
         },
+        f"/api/{app.name}/events": {"get": _events(schemas, app)},
+        **_quarantine(schemas, f"/api/{app.name}/quarantine"),
+        **_snapshots(schemas, f"/api/{app.name}"),
         "/health": {
             "get": {
                 "tags": ["engram"],
                 "operationId": "health",
                 "summary": "Whether every partition is served",
                 "responses": {"200": anything, "503": _problem("Some are not.")},
+            }
+        },
+        "/metrics": {
+            "get": {
+                "tags": ["engram"],
+                "operationId": "metrics",
+                "summary": "Figures of everything, for Prometheus",
+                "responses": {
+                    "200": {"description": "OK", "content": {"text/plain": {"schema": {"type": "string"}}}},
+                },
             }
         },
     }
@@ -147,23 +345,72 @@ def _parameter(name: str, where: str, description: str, *, required: bool = Fals
 
 
 _KEY = _parameter("key", "query", "The entity.", required=True, type="string", minLength=1, maxLength=1024)
-_WAIT = _parameter("wait", "query", "Until when to wait.", type="string", enum=["reply", "log"], default="reply")
+_WAIT = _parameter(
+    "wait", "query", "Until when to wait: `effects` is until all messages that it led to are handled.",
+    type="string", enum=["reply", "log", "effects"], default="reply",
+)  # fmt: skip
 _TIMEOUT = _parameter("timeout", "query", "Seconds to wait.", type="number", minimum=0, maximum=60, default=10)
-_AT_LEAST = _parameter("at_least", "query", "Positions that the answer must include, with commas.", type="string")
+_AT_LEAST = _parameter(
+    "at_least", "query", "Tokens and positions that the answer must include, with commas.", type="string"
+)
+_AFTER = _parameter(
+    "after", "query", "A cursor; `start` for all events, `end` for those of commands from now on.",
+    type="string", default="start",
+)  # fmt: skip
+_NAME = _parameter(
+    "name", "query", "Only events of this name; may be repeated.", type="array", items={"type": "string"}
+)
+_LIMIT = _parameter("limit", "query", "How many events.", type="integer", minimum=1, maximum=1000, default=100)
+_WAIT_FOR_EVENTS = _parameter(
+    "wait", "query", "Seconds to wait while there are none.", type="number", minimum=0, maximum=60, default=0
+)
+_PAGE_LIMIT = _parameter("limit", "query", "How many rows.", type="integer", minimum=1, maximum=10_000, default=100)
+_CURSOR = _parameter("cursor", "query", "Go on after the rows that came with it.", type="string")
+_LAST_EVENT_ID = _parameter("Last-Event-ID", "header", "For a stream: instead of `after`.", type="string")
+_LAST_ANSWER_ID = _parameter("Last-Event-ID", "header", "For a stream: the last event that was seen.", type="string")
+_ROWS = _parameter("limit", "query", "How many commands.", type="integer", minimum=1, maximum=10_000, default=100)
+_POSITION = _parameter(
+    "position", "path", "Where the command is in the log.", required=True,
+    type="string", pattern=r"^[0-9]{1,5}:[0-9]{1,15}\.-?[0-9]{1,9}$", examples=["3:1042.0"],
+)  # fmt: skip
+_SAVEPOINT = _parameter(
+    "savepoint", "query", "Its name: it is kept, and is whole.", type="string", pattern="^[A-Za-z0-9._-]{1,64}$"
+)
+_PARTITION = _parameter("partition", "query", "Only of this one.", type="integer", minimum=0)
+_SNAPSHOT_TIMEOUT = _parameter(
+    "timeout", "query", "Seconds to wait.", type="number", minimum=0, maximum=3600, default=600
+)
+_FORMS: list[type[Any]] = [FailedCommands, FailedCommandDetail, Retried, Dropped, SnapshotsTaken, Ended]
 _IDEMPOTENCY = _parameter(
     "Idempotency-Key",
     "header",
     "The same key again gives the first reply again.",
     type="string",
-    maxLength=255,
+    pattern="^[!-~]{1,255}$",
 )
-_SESSION = _parameter("Engram-Session", "header", "The client's session, with Engram-Sequence.", type="string")
-_SEQUENCE = _parameter("Engram-Sequence", "header", "Growing numbers within the session.", type="integer", minimum=0)
+_SESSION = _parameter(
+    "Engram-Session", "header", "The client's session, with Engram-Sequence.",
+    type="string", pattern="^[A-Za-z0-9._-]{1,64}$",
+)  # fmt: skip
+_SEQUENCE = _parameter(
+    "Engram-Sequence", "header", "Growing numbers within the session.",
+    type="integer", minimum=0, maximum=999_999_999_999_999,
+)  # fmt: skip
+_HEADERS = {
+    "Engram-Token": {"description": "For `at_least` of later queries; tokens merge.", "schema": {"type": "string"}},
+    "Engram-Position": {"description": "The same as `position`.", "schema": {"type": "string"}},
+}
 _COMMON = {
-    "400": _problem("The body is not JSON."),
+    "400": _problem("The body is not JSON, or a token is not whole or of another app."),
     "413": _problem("The body is too large."),
     "422": _problem("A field, the key or a parameter does not fit: `errors` has the paths."),
     "503": _problem("Not now; try again."),
+}
+_NOT_KNOWN = {"503": _problem("Nobody can tell now whose token it is: try again.")}
+_REFUSALS = {
+    "401": _problem("There is no token where one is needed, or it is not good: `WWW-Authenticate`."),
+    "403": _problem("Whoever has the token may not."),
+    "429": _problem("Too many requests: `Retry-After` says when the next one fits."),
 }
 _PROBLEM = {
     "type": "object",
@@ -174,6 +421,9 @@ _PROBLEM = {
         "detail": {"type": "string"},
         "code": {"type": "string"},
         "errors": {"type": "array", "items": {"type": "object"}},
+        "partition": {"type": "integer"},
+        "at": {"type": "integer", "description": "The last record that is there."},
+        "asked_for": {"type": "integer"},
     },
     "required": ["type", "title", "status", "detail"],
 }

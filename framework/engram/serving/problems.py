@@ -9,14 +9,32 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from engram.errors import Behind, Corrupt, EngramError, Misuse, Quarantined, Rejected, Unavailable
+from engram.errors import (
+    Ahead,
+    Behind,
+    Corrupt,
+    Denied,
+    EngramError,
+    Foreign,
+    Misuse,
+    Quarantined,
+    Rejected,
+    Unauthenticated,
+    Unavailable,
+    Unsettled,
+)
 
 _STATUS: list[tuple[type[EngramError], int, str]] = [
     (Rejected, 409, "rejected"),
+    (Unauthenticated, 401, "unauthenticated"),
+    (Denied, 403, "denied"),
     (Quarantined, 500, "quarantined"),
     (Behind, 504, "behind"),
+    (Unsettled, 504, "unsettled"),
     (Unavailable, 503, "unavailable"),
     (Corrupt, 503, "stopped"),
+    (Ahead, 409, "ahead"),
+    (Foreign, 400, "foreign"),
     (Misuse, 422, "misuse"),
 ]
 
@@ -40,6 +58,8 @@ def of_error(error: EngramError, **more: Any) -> Response:
         if isinstance(error, cls):
             if isinstance(error, Rejected):
                 return problem(status, kind, error.text or error.code, code=error.code, **more)
+            if isinstance(error, Ahead | Behind) and error.gap is not None:
+                more |= error.gap._asdict()
             return problem(status, kind, str(error), **more)
     return problem(500, "error", str(error), **more)
 
@@ -58,4 +78,5 @@ def unknown(what: str, name: str, known: list[str]) -> Response:
     """404 with the near misses."""
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(sorted(known)) or 'none'}."
-    return problem(404, "unknown_" + what, f"There is no {what} named {name!r}. {hint}", near=near)
+    kind = what.replace(" ", "_")
+    return problem(404, f"unknown_{kind}", f"There is no {what} named {name!r}. {hint}", near=near)

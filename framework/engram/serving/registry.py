@@ -12,6 +12,7 @@ import zmq
 import zmq.asyncio
 from pydantic import ValidationError
 
+from engram.serving.curve import LineKeys, listen_with
 from engram.serving.wire import encode_request
 from engram.shard.requests import PartitionStatus, ShardStatus, Stop
 
@@ -27,17 +28,23 @@ class Location(NamedTuple):
 
 
 class Registry:
-    """Hears from all shards of an application. Lives on one event loop; listens on loopback."""
+    """Hears from all shards of an application. Lives on one event loop; listens on loopback unless told otherwise.
 
-    def __init__(self) -> None:
+    With `keys`, only those are heard who have them; whoever talks to the shards needs them too.
+    """
+
+    def __init__(self, *, host: str = "127.0.0.1", keys: LineKeys | None = None) -> None:
+        self.keys = keys
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 1000)
-        self.address = f"tcp://127.0.0.1:{self._socket.bind_to_random_port('tcp://127.0.0.1')}"
+        listen_with(keys, self._socket)
+        self.address = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
         self._shards: dict[str, tuple[bytes, ShardStatus, float]] = {}  # by owner
         self._locations: dict[int, Location] = {}
         self._problems: dict[int, str] = {}
         self._listeners: list[Callable[[int], None]] = []
+        self._stuck_listeners: list[Callable[[PartitionStatus], None]] = []
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
@@ -56,17 +63,33 @@ class Registry:
         """Why the partition is stopped; empty if it is not."""
         return self._problems.get(partition, "")
 
+    def stuck(self, partition: int) -> str:
+        """Why a partition that is served does not answer: a handler of its shard does not return. Empty if none."""
+        for status in self.shards():
+            if any(of.partition == partition for of in status.partitions):
+                return next((of.problem for of in status.partitions if of.stuck is not None), "")
+        return ""
+
+    def on_stuck(self, listener: Callable[[PartitionStatus], None]) -> None:
+        """Calls `listener` with every partition in which a handler is stuck, once, and once more when it has returned:
+        then its `stuck` is None."""
+        self._stuck_listeners.append(listener)
+
     def on_move(self, listener: Callable[[int], None]) -> None:
         """Calls `listener` with every partition that gets a new location."""
         self._listeners.append(listener)
 
     def shards(self) -> list[ShardStatus]:
-        """The newest status of every shard, with the current owners only."""
+        """The newest status of every shard, with the current owners only, and for how long each is silent."""
         newest: dict[int, tuple[float, ShardStatus]] = {}
         for _, status, heard in self._shards.values():
             if status.shard not in newest or heard > newest[status.shard][0]:
                 newest[status.shard] = heard, status
-        return [status for _, (_, status) in sorted(newest.items())]
+        now = time.monotonic()
+        return [
+            status.model_copy(update={"silent_s": round(now - heard, 1)})
+            for _, (heard, status) in sorted(newest.items())
+        ]
 
     async def wait_until(self, ready: Callable[[], bool], seconds: float) -> bool:
         """Waits until `ready` holds; it is looked at after every change."""
@@ -77,9 +100,20 @@ class Registry:
             return False
         return True
 
-    async def stop_shards(self, *, clean: bool) -> None:
+    async def stop_shards(self, *, clean: bool, savepoint: str = "") -> None:
+        stop = encode_request(Stop(clean, savepoint))
         for identity, _, _ in self._shards.values():
-            await self._socket.send_multipart([identity, *encode_request(Stop(clean=clean))])
+            if identity:
+                await self._socket.send_multipart([identity, *stop])
+
+    async def last_words(self, partitions: int, seconds: float) -> list[PartitionStatus]:
+        """What partitions whose shards were told to stop said last: as soon as all have ended, or the time is over."""
+
+        def ended() -> list[PartitionStatus]:
+            return [of for shard in self.shards() for of in shard.partitions if of.state in ("ended", "stopped")]
+
+        await self.wait_until(lambda: len({of.partition for of in ended()}) == partitions, seconds)
+        return ended()
 
     def close(self) -> None:
         if self._task is not None:
@@ -91,16 +125,26 @@ class Registry:
             identity, *frames = await self._socket.recv_multipart()
             await self._socket.send_multipart([identity, b"ok"])
             try:
-                self._note(identity, ShardStatus.model_validate_json(frames[1]))
+                self._note(identity, frames[0], ShardStatus.model_validate_json(frames[1]))
             except (ValidationError, IndexError) as problem:
                 _logger.warning("bad_announcement", problem=str(problem))
             async with self._changed:
                 self._changed.notify_all()
 
-    def _note(self, identity: bytes, status: ShardStatus) -> None:
-        self._shards[status.owner] = identity, status, time.monotonic()
+    def _note(self, identity: bytes, speaker: bytes, status: ShardStatus) -> None:
+        known, before, _ = self._shards.get(status.owner, (b"", None, 0.0))
+        # A watchdog speaks of the shard, but does not do what that is told.
+        self._shards[status.owner] = known if speaker == b"watchdog" else identity, status, time.monotonic()
+        self._tell_stuck(before, status)
         for partition in status.partitions:
             self._place(partition, Location(partition.epoch, status.address, status.shard))
+
+    def _tell_stuck(self, before: ShardStatus | None, status: ShardStatus) -> None:
+        stuck = set() if before is None else {of.partition for of in before.partitions if of.stuck is not None}
+        for partition in status.partitions:
+            if (partition.stuck is not None) != (partition.partition in stuck):
+                for listener in self._stuck_listeners:
+                    listener(partition)
 
     def _place(self, partition: PartitionStatus, location: Location) -> None:
         number = partition.partition
@@ -113,3 +157,5 @@ class Registry:
         elif partition.state == "stopped" and (known is None or location.epoch >= known.epoch or location.epoch < 0):
             self._locations.pop(number, None)
             self._problems[number] = partition.problem
+        elif partition.state == "ended" and known is not None and location.epoch >= known.epoch:
+            self._locations.pop(number)

@@ -4,18 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 import zmq
 import zmq.asyncio
 
-from engram.errors import Behind, Corrupt, EngramError, Misuse, Quarantined, Rejected, Unavailable
+from engram.errors import Behind, Corrupt, Denied, EngramError, Gap, Misuse, Quarantined, Rejected, Unavailable
 from engram.image.outcome import Outcome
 from engram.model.position import Position
+from engram.model.principal import Principal
+from engram.model.version import Version
+from engram.serving.curve import connect_with
 from engram.serving.registry import Registry
 from engram.serving.wire import decode_response, encode_request
-from engram.shard.requests import Answer, Ask, Await, Refusal, Replies, Report, Reported, Request, ShardStatus
+from engram.shard.requests import (
+    Answer,
+    Arrived,
+    Ask,
+    AskEffects,
+    AskQuarantine,
+    Await,
+    Changed,
+    EffectsReport,
+    Look,
+    QuarantineReport,
+    Question,
+    Refusal,
+    Replies,
+    Report,
+    Reported,
+    Request,
+    ShardStatus,
+    SnapshotTaken,
+    Subscribe,
+    TakeSnapshot,
+)
 
 T = TypeVar("T")
 
@@ -46,6 +70,7 @@ class Router:
         self._links: dict[str, tuple[zmq.asyncio.Socket, asyncio.Task[None]]] = {}
         self._ids = itertools.count(1)
         self._asked: dict[int, tuple[asyncio.Future[Answer | Reported | Refusal], int, Request]] = {}
+        self._watched: dict[int, tuple[Callable[[], Subscribe], Callable[[Changed], None]]] = {}
         self._awaited: dict[tuple[int, int], dict[int, _Waiting]] = {}  # by record, then by index
         self._recent: dict[tuple[int, int], list[Outcome]] = {}
         self._sending: set[asyncio.Task[None]] = set()
@@ -56,25 +81,96 @@ class Router:
         partition: int,
         key: str,
         query: str,
-        version: int,
+        version: Version,
         body: bytes,
         *,
         at_least: Position | None,
         seconds: float,
+        principal: Principal | None = None,
     ) -> Answer:
         """The answer to a query, wherever its partition is served. Raises what the shard refused with."""
         bound = None if at_least is None else (at_least.offset, at_least.index)
+
+        def asked(id_: int, timeout_ms: int) -> Ask:
+            return Ask(id_, partition, key, query, version, body, bound, timeout_ms, principal)
+
+        return await self._ask(partition, asked, seconds)
+
+    async def ask_quarantine(
+        self,
+        partition: int,
+        *,
+        place: tuple[int, int] | None = None,
+        limit: int = 1,
+        at_least: Position | None = None,
+        seconds: float,
+    ) -> QuarantineReport:
+        """Failed commands of a partition: the one at `place`, or the newest."""
+        bound = None if at_least is None else (at_least.offset, at_least.index)
+
+        def asked(id_: int, timeout_ms: int) -> AskQuarantine:
+            return AskQuarantine(id_, partition, place, limit, bound, timeout_ms)
+
+        return QuarantineReport.model_validate_json((await self._ask(partition, asked, seconds)).body)
+
+    async def look(
+        self,
+        partition: int,
+        model: str,
+        place: str,
+        *,
+        after: tuple[float, str, str] | None,
+        limit: int,
+        at_least: Position | None,
+        seconds: float,
+    ) -> Answer:
+        """What a partition has in a read model: see `engram.shard.look`."""
+        bound = None if at_least is None else (at_least.offset, at_least.index)
+
+        def asked(id_: int, timeout_ms: int) -> Look:
+            return Look(id_, partition, model, place, after, limit, bound, timeout_ms)
+
+        return await self._ask(partition, asked, seconds)
+
+    async def take_snapshot(self, partition: int, savepoint: str, *, seconds: float) -> SnapshotTaken:
+        """Has a snapshot of the partition taken, and returns when it is published."""
+
+        def asked(id_: int, timeout_ms: int) -> TakeSnapshot:
+            return TakeSnapshot(id_, partition, savepoint, timeout_ms)
+
+        return SnapshotTaken.model_validate_json((await self._ask(partition, asked, seconds)).body)
+
+    async def ask_effects(
+        self,
+        partition: int,
+        command: tuple[int, int] | None,
+        roots: list[str],
+        arrived: list[Arrived],
+        *,
+        seconds: float,
+    ) -> tuple[Answer, EffectsReport]:
+        """What a command, or messages that have arrived there, have sent; when they are handled."""
+
+        def asked(id_: int, timeout_ms: int) -> AskEffects:
+            return AskEffects(id_, partition, command, roots, arrived, timeout_ms)
+
+        answer = await self._ask(partition, asked, seconds)
+        return answer, EffectsReport.model_validate_json(answer.body)
+
+    async def _ask(
+        self, partition: int, asked: Callable[[int, int], Question | TakeSnapshot], seconds: float
+    ) -> Answer:
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
             left = deadline - asyncio.get_running_loop().time()
-            address = await self._find(partition, left)
-            ask = Ask(next(self._ids), partition, key, query, version, body, bound, int(max(left, 0) * 1000))
+            address = await self.find(partition, left)
+            ask = asked(next(self._ids), int(max(left, 0) * 1000))
             response = await self._request(address, partition, ask, left + _ANSWER_GRACE_S)
             if isinstance(response, Answer):
                 return response
             assert isinstance(response, Refusal)
             if response.kind not in ("moved", "recovering"):
-                raise _refused(response)
+                raise _refused(response, ask)
             # It is between two owners: a new announcement will tell.
             await self._registry.wait_until(lambda: False, 0.05)
 
@@ -101,10 +197,27 @@ class Router:
             if not waiting:
                 self._awaited.pop(record, None)
         problem = self._registry.problem(position.partition)
+        stuck = self._registry.stuck(position.partition)
+        why = f": partition {position.partition} is stopped. {problem}" if problem else f". {stuck}".rstrip()
         raise Unavailable(
-            f"The command is logged at {position} and will be handled, but its reply is not known yet"
-            + (f": partition {position.partition} is stopped. {problem}" if problem else ".")
+            f"The command is logged at {position} and will be handled, but its reply is not known yet{why}"
         )
+
+    def watch(self, request: Callable[[], Subscribe], heard: Callable[[Changed], None]) -> None:
+        """Has a query watched, wherever its partition is or will be served, and `heard` called with all that is said.
+        Call it again before the lease ends, until `unwatch`. `request` is called for each owner, to say what was heard
+        until then."""
+        subscribe = request()
+        self._watched[subscribe.id] = request, heard
+        location = self._registry.lookup(subscribe.partition)
+        if location is not None:
+            self._post(location.address, [subscribe])
+
+    def unwatch(self, id_: int) -> None:
+        self._watched.pop(id_, None)
+
+    def next_id(self) -> int:
+        return next(self._ids)
 
     async def report(self, *, digests: bool, seconds: float) -> list[ShardStatus]:
         """The status of every shard, fresh from itself."""
@@ -121,7 +234,11 @@ class Router:
             task.cancel()
         self._context.destroy(linger=0)
 
-    async def _find(self, partition: int, seconds: float) -> str:
+    async def find(self, partition: int, seconds: float) -> str:
+        """Where the partition is served, once it is. Raises `Corrupt` for one that is stopped."""
+        location = self._registry.lookup(partition)
+        if location is not None and not self._registry.problem(partition):
+            return location.address  # almost always, and waiting for nothing costs a tenth of a query
         await self._registry.wait_until(
             lambda: self._registry.lookup(partition) is not None or bool(self._registry.problem(partition)),
             seconds,
@@ -135,7 +252,7 @@ class Router:
         return location.address
 
     async def _request(
-        self, address: str, partition: int, request: Ask | Report, seconds: float
+        self, address: str, partition: int, request: Question | Report | TakeSnapshot, seconds: float
     ) -> Answer | Reported | Refusal:
         future: asyncio.Future[Answer | Reported | Refusal] = asyncio.get_running_loop().create_future()
         self._asked[request.id] = future, partition, request
@@ -143,7 +260,8 @@ class Router:
             self._post(address, [request])
             return await _within(future, seconds)
         except TimeoutError:
-            raise Unavailable(f"The shard of partition {partition} did not answer within {seconds:.1f} s.") from None
+            silence = f"The shard of partition {partition} did not answer within {seconds:.1f} s."
+            raise Unavailable(f"{silence} {self._registry.stuck(partition)}".rstrip()) from None
         finally:
             del self._asked[request.id]
 
@@ -155,6 +273,7 @@ class Router:
             socket = self._context.socket(zmq.DEALER)
             socket.setsockopt(zmq.IDENTITY, self._identity)
             socket.setsockopt(zmq.LINGER, 0)
+            connect_with(self._registry.keys, socket)
             socket.connect(address)
             self._links[address] = socket, asyncio.create_task(self._receive(socket))
         return self._links[address][0]
@@ -164,6 +283,9 @@ class Router:
             response = decode_response(await socket.recv_multipart())
             if isinstance(response, Replies):
                 self._replied(response)
+            elif isinstance(response, Changed):
+                if response.id in self._watched:
+                    self._watched[response.id][1](response)
             else:
                 asked = self._asked.get(response.id)
                 if asked is not None and not asked[0].done():
@@ -188,6 +310,8 @@ class Router:
         self._link(location.address)
         self._drop_unused_links()
         requests: list[Request] = [request for _, of, request in self._asked.values() if of == partition]
+        watched = [request() for request, _ in self._watched.values()]
+        requests += [subscribe for subscribe in watched if subscribe.partition == partition]
         for (of, offset), waiting in self._awaited.items():
             if of == partition:
                 commands = [(index, w.session, w.sequence) for index, w in waiting.items()]
@@ -217,15 +341,26 @@ async def _within(awaited: Awaitable[T], seconds: float) -> T:
         return await awaited
 
 
-def _refused(refusal: Refusal) -> EngramError:
-    match refusal.kind:
-        case "rejected":
-            return Rejected(refusal.code, refusal.text)
-        case "behind":
-            return Behind(refusal.text)
-        case "stopped":
-            return Corrupt(refusal.text)
-        case "misuse":
-            return Misuse(refusal.text)
-        case _:
-            return Quarantined(refusal.text)
+_REFUSED: dict[str, type[EngramError]] = {
+    "denied": Denied,
+    "unavailable": Unavailable,
+    "forgotten": Unavailable,
+    "ended": Unavailable,
+    "building": Unavailable,
+    "stopped": Corrupt,
+    "misuse": Misuse,
+}
+
+
+def _refused(refusal: Refusal, ask: Question | TakeSnapshot) -> EngramError:
+    if refusal.kind == "rejected":
+        return Rejected(refusal.code, refusal.text)
+    if refusal.kind == "behind":
+        return Behind(refusal.text, None if isinstance(ask, TakeSnapshot) else _gap(refusal, ask))
+    return _REFUSED.get(refusal.kind, Quarantined)(refusal.text)
+
+
+def _gap(refusal: Refusal, ask: Question) -> Gap | None:
+    if refusal.at is None or ask.at_least is None:
+        return None
+    return Gap(ask.partition, refusal.at, ask.at_least[0])

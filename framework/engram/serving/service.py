@@ -5,24 +5,36 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 from engram.clock import Clock
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope
-from engram.errors import Corrupt, EngramError, Misuse, Unavailable
+from engram.errors import Ahead, Corrupt, EngramError, Gap, Misuse, Unavailable
 from engram.image.outcome import Outcome
 from engram.log.base import Log
 from engram.log.group import GroupCommit, Settled
 from engram.log.partitioner import partition_of
-from engram.model.app import App
+from engram.model.app import App, entity_of
 from engram.model.command import Command
 from engram.model.context import check_key
+from engram.model.entity import EVERYWHERE, Shared
 from engram.model.position import Position
+from engram.model.principal import Principal
 from engram.model.query import Query
+from engram.model.token import Token
+from engram.serving.effects import settle
+from engram.serving.events import EventsDoor
+from engram.serving.metrics import Metrics
+from engram.serving.quarantine import QuarantineDoor
+from engram.serving.read_models import ReadModelsDoor
 from engram.serving.registry import Registry
 from engram.serving.router import Router
+from engram.serving.snapshots import Ending, SnapshotsDoor
+from engram.serving.subscriptions import Subscriptions, What, position_of
 from engram.shard.requests import Answer, ShardStatus
+from engram.snapshots.base import SnapshotStore
 
 
 class CommandId(NamedTuple):
@@ -39,17 +51,51 @@ class Service:
     under way: so every command on the log has an id, and an append that was tried twice counts once.
     """
 
-    def __init__(self, app: App, log: Log, registry: Registry, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        app: App,
+        log: Log,
+        registry: Registry,
+        *,
+        clock: Clock,
+        events: Log | None = None,
+        sinks: Callable[[], list[dict[str, Any]]] = list,
+        snapshots: SnapshotStore | None = None,
+    ) -> None:
+        """`events` is the log once more, for reading events beside the appends; `sinks` tells how these are;
+        `snapshots` is where the shards keep theirs."""
         self.app = app
         self.log = log
         self.registry = registry
         self.codec = Codec(app)
+        self.metrics = Metrics(app.name, registry, clock=clock)
         self._writer = f"g:{secrets.token_hex(6)}"
         self._router = Router(registry, self._writer)
         self._loop = asyncio.get_running_loop()
         self._group = GroupCommit(log, writer=self._writer, clock=clock, on_settled=self._settled)
         self._free: deque[CommandId] = deque()
         self._sessions = 0
+        self._ends = [0] * log.partitions  # as far as is known: the log may have come further
+        asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
+        self._shared = {cls for cls in asked if issubclass(entity_of(cls), Shared)}
+        self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead)
+        self.events = EventsDoor(app, events or log)
+        self.sinks = sinks
+        self.subscriptions = Subscriptions(self._router)
+        self.ending = Ending()
+        self.snapshots = SnapshotsDoor(
+            log.partitions, registry, self._router, store=snapshots, ending=self.ending, version=app.version
+        )
+        self.quarantine = QuarantineDoor(
+            self.codec,
+            log,
+            registry,
+            self._router,
+            writer=self._writer,
+            clock=clock,
+            borrow=self._borrow,
+            give_back=self._free.append,
+        )
 
     async def submit(
         self,
@@ -81,37 +127,129 @@ class Service:
             self._free.append(used)
         return position, outcome
 
-    async def ask(self, key: str, query: Query[Any, Any], *, at_least: list[Position], seconds: float) -> Answer:
-        """The answer of live state. `at_least` may name any partitions; only the key's own counts."""
-        check_key(key)
+    async def settle(self, position: Position, *, seconds: float) -> list[Position]:
+        """Returns once everything that the command there has led to is handled: see `engram.serving.effects.settle`."""
+        return await settle(self._router, position, seconds=seconds)
+
+    async def ask(
+        self,
+        key: str,
+        query: Query[Any, Any],
+        *,
+        at_least: Token,
+        seconds: float,
+        principal: Principal | None = None,
+    ) -> Answer:
+        """The answer of live state. `at_least` may name any partitions; only the key's own counts. Raises `Ahead` when
+        the log does not have what it names, and `Behind` when the state does not come that far in time; `Denied` when
+        the query says, by the state of the entity, that it is not for `principal`."""
+        key = self.checked_key(key, query)
         partition = partition_of(key, self.log.partitions)
-        bound = max((p for p in at_least if p.partition == partition), default=None)
-        name, version = query.__engram__.name or "", query.__engram__.version
+        offset = at_least.offset(partition)
+        bound = None if offset is None else Position(partition, offset, 0)
+        if bound is not None:
+            await self.check_not_ahead(bound)
+        name, version = query.__engram__.name or "", self.codec.version_of(type(query))
         body = self.codec.encode_body(query)
-        return await self._router.ask(partition, key, name, version, body, at_least=bound, seconds=seconds)
+        told = _told(query, principal)
+        answer = await self._router.ask(
+            partition, key, name, version, body, at_least=bound, seconds=seconds, principal=told
+        )
+        self.metrics.answered(name)
+        return answer
+
+    async def subscribe(
+        self,
+        key: str,
+        query: Query[Any, Any],
+        *,
+        at_least: Token,
+        last: str | None,
+        seconds: float,
+        principal: Principal | None = None,
+    ) -> AsyncIterator[bytes]:
+        """The query's answer and all its changes, as server-sent events; those after the event with the id `last`.
+
+        Raises what `ask` raises. The first event is no older than `at_least` and `last`.
+        """
+        key = self.checked_key(key, query)
+        partition = partition_of(key, self.log.partitions)
+        name, version = query.__engram__.name or "", self.codec.version_of(type(query))
+        what = What(partition, key, name, version, self.codec.encode_body(query), _told(query, principal))
+        topic = await self.subscriptions.topic(what, seconds=seconds)
+        if last is not None:
+            seen = position_of(last)
+            if seen.partition != partition:
+                raise Misuse(
+                    f"The last event is of partition {seen.partition}, and {key!r} is in {partition}: it is of another "
+                    "stream. Ask without it."
+                )
+            at_least |= Token.of(self.app.name, self.log.partitions, [seen])
+        bound = at_least.offset(partition)
+        if bound is not None and topic.at is not None and bound > topic.at.offset:
+            # What the shard says of changes up to there comes before this answer.
+            await self.ask(key, query, at_least=at_least, seconds=seconds, principal=principal)
+        return self.subscriptions.stream(what, topic, last)
+
+    async def check_not_ahead(self, bound: Position) -> None:
+        """Raises `Ahead` when the log has no such record: to wait for it would be to wait for something else."""
+        partition = bound.partition
+        if bound.offset < self._ends[partition]:
+            return
+        # Almost never: what is asked for was seen before, and most often here.
+        end = self._ends[partition] = await asyncio.to_thread(self.log.end, partition)
+        if bound.offset >= end:
+            raise Ahead(
+                f"Record {bound.offset} of partition {partition} was asked for, and the log ends with {end - 1}: it was"
+                " restored from an older backup, or this is a token of another log. Ask without it.",
+                Gap(partition, end - 1, bound.offset),
+            )
 
     async def report(self, *, digests: bool, seconds: float) -> list[ShardStatus]:
         return await self._router.report(digests=digests, seconds=seconds)
 
-    async def close(self) -> None:
-        """Appends what is under way, then ends."""
+    def expect_end(self) -> None:
+        """Ends what would otherwise go on for as long as its reader likes: a server cannot stop before."""
+        self.events.close()
+        self.subscriptions.close()
+
+    async def end_commands(self) -> None:
+        """Appends what is under way; whoever sends a command from now on is told to try later. Queries go on."""
+        self.expect_end()
         await asyncio.to_thread(self._group.close)
+
+    async def close(self) -> None:
+        """Ends, after what is under way is appended."""
+        await self.end_commands()
         self._router.close()
 
     async def _append(
         self, key: str, command: Command[Any, Any], id_: CommandId, idempotency_key: str | None
     ) -> tuple[Position, CommandId]:
-        check_key(key)
+        key = self.checked_key(key, command)
         partition = partition_of(key, self.log.partitions)
-        name, version = command.__engram__.name or "", command.__engram__.version
+        name, version = command.__engram__.name or "", self.codec.version_of(type(command))
         envelope = Envelope(name, version, key, self._loggable(command), *id_, idempotency_key)
         appended: asyncio.Future[Position] = self._loop.create_future()
         self._group.submit(partition, envelope, appended)
-        return await appended, id_
+        with self.metrics.appending.track_inprogress():
+            position = await appended
+        self.metrics.acknowledged(name)
+        self._ends[partition] = max(position.offset + 1, self._ends[partition])
+        return position, id_
+
+    def checked_key(self, key: str, asked: Command[Any, Any] | Query[Any, Any]) -> str:
+        """The key of the entity that this is for; what is shared has one of its own."""
+        if type(asked) not in self._shared:
+            check_key(key)
+            return key
+        if key not in ("", EVERYWHERE):
+            raise Misuse(f"{asked.__engram__.name} is not for one entity: leave the key out, or write {EVERYWHERE!r}.")
+        return EVERYWHERE
 
     def _loggable(self, command: Command[Any, Any]) -> bytes:
         """The command's body, which was read back: what a shard cannot decode would stop its partition."""
-        name, version = command.__engram__.name or "", command.__engram__.version
+        name, version = command.__engram__.name or "", self.codec.version_of(type(command))
         body = self.codec.encode_body(command)
         try:
             self.codec.decode_command(name, version, body)
@@ -143,3 +281,8 @@ class Service:
                 future.set_exception(result)
             else:
                 future.set_result(result)
+
+
+def _told(query: Query[Any, Any], principal: Principal | None) -> Principal | None:
+    """On the shard nobody needs to know who asks, unless the query does."""
+    return None if type(query).authorize_entity is Query.authorize_entity else principal

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 import zmq
 
 from engram.errors import Corrupt
 from engram.log.base import Watch
+from engram.serving.curve import LineKeys, connect_with, listen_with
 from engram.serving.wire import decode_request, encode_response
 from engram.shard.requests import Incoming, Response, ShardStatus, Stop
 
 # Without a word from the registry for this long, the application is gone: a shard must not outlive it. Long
 # enough for a driver that is suspended for a moment or starved of CPU.
 _REGISTRY_SILENCE_S = 20.0
+# Not asked for so long, the shard was away itself, in a handler that took its time: what it did not ask for, nobody
+# can have answered. Busy shards come back many times a second.
+_AWAY_S = 1.0
 _MESSAGES_AT_ONCE = 1000
 _MESSAGE_BYTES = 32 * 1024 * 1024
 
@@ -24,19 +30,27 @@ _logger = structlog.get_logger()
 
 
 class ZmqTransport:
-    """See `engram.shard.requests.Transport`. Listens on loopback. Make it in the process that uses it."""
+    """See `engram.shard.requests.Transport`. Listens where it reaches the registry from: on loopback, if that is there.
 
-    def __init__(self, registry: str) -> None:
+    Make it in the process that uses it. With `keys`, it hears and speaks only to those who have them.
+    """
+
+    def __init__(self, registry: str, *, keys: LineKeys | None = None) -> None:
         self._context = zmq.Context()
         self._requests: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._requests.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a gateway that came back is the same gateway
         self._requests.setsockopt(zmq.MAXMSGSIZE, _MESSAGE_BYTES)
         self._requests.setsockopt(zmq.LINGER, 1000)
-        self.address = f"tcp://127.0.0.1:{self._requests.bind_to_random_port('tcp://127.0.0.1')}"
+        listen_with(keys, self._requests)
+        host = _own_host(registry)
+        self.address = f"tcp://{host}:{self._requests.bind_to_random_port(f'tcp://{host}')}"
+        self._registry_address = registry
+        self._keys = keys
         self._registry: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._registry.setsockopt(zmq.LINGER, 1000)
+        connect_with(keys, self._registry)
         self._registry.connect(registry)
-        self._heard = time.monotonic()
+        self._heard = self._polled = time.monotonic()
         self._poller = zmq.Poller()
         self._poller.register(self._requests, zmq.POLLIN)
         self._poller.register(self._registry, zmq.POLLIN)
@@ -46,13 +60,17 @@ class ZmqTransport:
         if self._watched is None:
             self._watched = watch.fileno()
             self._poller.register(self._watched, zmq.POLLIN)
+        away = time.monotonic() - self._polled
+        if away > _AWAY_S:
+            self._heard += away
         ready: dict[Any, int] = dict(self._poller.poll(timeout_ms))
+        self._polled = time.monotonic()
         incoming: list[Incoming] = []
         if self._registry in ready:
             incoming += self._from_registry()
         if self._requests in ready:
             incoming += self._from_gateways()
-        if time.monotonic() - self._heard > _REGISTRY_SILENCE_S:
+        if self._polled - self._heard > _REGISTRY_SILENCE_S:
             _logger.error("registry_silent", seconds=_REGISTRY_SILENCE_S)
             incoming.append(Incoming(b"", Stop(clean=False)))
         return incoming
@@ -67,6 +85,9 @@ class ZmqTransport:
     def announce(self, status: ShardStatus) -> None:
         with suppress(zmq.Again):  # a registry that is gone is noticed by `poll`
             self._registry.send_multipart([b"status", status.model_dump_json().encode()], zmq.NOBLOCK)
+
+    def announcer(self) -> _Announcer:
+        return _Announcer(self._context, self._registry_address, self._keys)
 
     def close(self) -> None:
         self._context.destroy(linger=1000)
@@ -92,11 +113,37 @@ class ZmqTransport:
         return incoming
 
 
-def _drain(socket: zmq.Socket[bytes]) -> list[list[bytes]]:
+class _Announcer:
+    """See `engram.shard.requests.Announcer`. A socket of its own: they are for one thread each."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], registry: str, keys: LineKeys | None) -> None:
+        self._registry = context.socket(zmq.DEALER)
+        self._registry.setsockopt(zmq.LINGER, 0)
+        connect_with(keys, self._registry)
+        self._registry.connect(registry)
+
+    def announce(self, status: ShardStatus) -> None:
+        _drain(self._registry)  # what the registry says is for the shard, which has its own line
+        with suppress(zmq.Again):
+            self._registry.send_multipart([b"watchdog", status.model_dump_json().encode()], zmq.NOBLOCK)
+
+    def close(self) -> None:
+        self._registry.close()
+
+
+def _own_host(registry: str) -> str:
+    """The address of this machine that the way to the registry begins at. Nothing is sent."""
+    parts = urlsplit(registry)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((parts.hostname, parts.port))
+        return str(probe.getsockname()[0])
+
+
+def _drain(line: zmq.Socket[bytes]) -> list[list[bytes]]:
     messages: list[list[bytes]] = []
     try:
         while len(messages) < _MESSAGES_AT_ONCE:
-            messages.append(socket.recv_multipart(zmq.NOBLOCK))
+            messages.append(line.recv_multipart(zmq.NOBLOCK))
     except zmq.Again:
         pass
     return messages

@@ -9,10 +9,17 @@ from pydantic import TypeAdapter
 
 from engram.errors import Corrupt
 from engram.image.outcome import Outcome, Verdict
+from engram.model.principal import Principal
+from engram.model.version import Version
 from engram.shard.requests import (
     Answer,
+    Arrived,
     Ask,
+    AskEffects,
+    AskQuarantine,
     Await,
+    Changed,
+    Look,
     Refusal,
     Replies,
     Report,
@@ -21,45 +28,88 @@ from engram.shard.requests import (
     Response,
     ShardStatus,
     Stop,
+    Subscribe,
+    TakeSnapshot,
 )
 
 Frames = list[bytes]
 
-_ASK = TypeAdapter(tuple[int, int, str, str, int, tuple[int, int] | None, int])
+_Who = tuple[str, list[str], dict[str, Any]]
+_ASK = TypeAdapter(tuple[int, int, str, str, Version, tuple[int, int] | None, int, _Who | None])
+_QUARANTINE = TypeAdapter(tuple[int, int, tuple[int, int] | None, int, tuple[int, int] | None, int])
+_LOOK = TypeAdapter(tuple[int, int, str, str, tuple[int | float, str, str] | None, int, tuple[int, int] | None, int])
+_EFFECTS = TypeAdapter(tuple[int, int, tuple[int, int] | None, list[str], list[Arrived], int])
+_SUBSCRIBE = TypeAdapter(tuple[int, int, str, str, Version, int, int | None, _Who | None])
 _AWAIT = TypeAdapter(tuple[int, int, list[tuple[int, str, int]]])
 _REPORT = TypeAdapter(tuple[int, bool])
-_STOP = TypeAdapter(tuple[bool])
+_TAKE = TypeAdapter(tuple[int, int, str, int])
+_STOP = TypeAdapter(tuple[bool, str])
 _ANSWER = TypeAdapter(tuple[int, int, int, int])
-_REFUSAL = TypeAdapter(tuple[int, str, str, str])
+_CHANGED = TypeAdapter(tuple[int, int, int, int, str, int | None])
+_REFUSAL = TypeAdapter(tuple[int, str, str, str, int | None])
 _REPLIES = TypeAdapter(tuple[int, int, list[Verdict], list[int] | None])
 _REPORTED = TypeAdapter(tuple[int])
 
 
-def encode_request(request: Request) -> Frames:
+def _who(principal: Principal | None) -> list[Any] | None:
+    return None if principal is None else [principal.name, sorted(principal.roles), principal.claims]
+
+
+def _principal(who: _Who | None) -> Principal | None:
+    return None if who is None else Principal(who[0], frozenset(who[1]), who[2])
+
+
+def encode_request(request: Request) -> Frames:  # noqa: PLR0911 - one for each kind
     match request:
         case Ask():
             head = [request.id, request.partition, request.key, request.query, request.version]
-            return [b"ask", _dump([*head, request.at_least, request.timeout_ms]), request.body]
+            who = _who(request.principal)
+            return [b"ask", _dump([*head, request.at_least, request.timeout_ms, who]), request.body]
+        case AskQuarantine():
+            head = [request.id, request.partition, request.place, request.limit]
+            return [b"quarantine", _dump([*head, request.at_least, request.timeout_ms])]
+        case Look():
+            head = [request.id, request.partition, request.model, request.place, request.after, request.limit]
+            return [b"look", _dump([*head, request.at_least, request.timeout_ms])]
+        case AskEffects():
+            head = [request.id, request.partition, request.command, request.roots, request.arrived, request.timeout_ms]
+            return [b"effects", _dump(head)]
+        case Subscribe():
+            head = [request.id, request.partition, request.key, request.query, request.version, request.lease_ms]
+            return [b"subscribe", _dump([*head, request.after, _who(request.principal)]), request.body]
         case Await():
             return [b"await", _dump([request.partition, request.offset, request.commands])]
         case Report():
             return [b"report", _dump([request.id, request.digests])]
+        case TakeSnapshot():
+            return [b"take", _dump([request.id, request.partition, request.savepoint, request.timeout_ms])]
         case Stop():
-            return [b"stop", _dump([request.clean])]
+            return [b"stop", _dump([request.clean, request.savepoint])]
 
 
-def decode_request(frames: Frames) -> Request:
+def decode_request(frames: Frames) -> Request:  # noqa: C901, PLR0911 - one for each kind
     """Raises `Corrupt` for anything that `encode_request` does not make."""
     try:
         tag, head, *bodies = frames
         match tag:
             case b"ask":
-                id_, partition, key, query, version, at_least, timeout_ms = _ASK.validate_json(head, strict=True)
-                return Ask(id_, partition, key, query, version, bodies[0], at_least, timeout_ms)
+                id_, partition, key, query, version, at_least, timeout_ms, who = _ASK.validate_json(head, strict=True)
+                return Ask(id_, partition, key, query, version, bodies[0], at_least, timeout_ms, _principal(who))
+            case b"quarantine":
+                return AskQuarantine(*_QUARANTINE.validate_json(head, strict=True))
+            case b"look":
+                return Look(*_LOOK.validate_json(head, strict=True))
+            case b"effects":
+                return AskEffects(*_EFFECTS.validate_json(head, strict=True))
+            case b"subscribe":
+                id_, partition, key, query, version, lease_ms, after, who = _SUBSCRIBE.validate_json(head, strict=True)
+                return Subscribe(id_, partition, key, query, version, bodies[0], _principal(who), lease_ms, after)
             case b"await":
                 return Await(*_AWAIT.validate_json(head, strict=True))
             case b"report":
                 return Report(*_REPORT.validate_json(head, strict=True))
+            case b"take":
+                return TakeSnapshot(*_TAKE.validate_json(head, strict=True))
             case b"stop":
                 return Stop(*_STOP.validate_json(head, strict=True))
     except (ValueError, IndexError) as problem:
@@ -72,8 +122,11 @@ def encode_response(response: Response) -> Frames:
         case Answer():
             place = [response.id, response.partition, response.offset, response.index]
             return [b"answer", _dump(place), response.body]
+        case Changed():
+            head = [response.id, response.partition, response.offset, response.index, response.kind, response.since]
+            return [b"changed", _dump(head), response.body]
         case Refusal():
-            return [b"refusal", _dump([response.id, response.kind, response.text, response.code])]
+            return [b"refusal", _dump([response.id, response.kind, response.text, response.code, response.at])]
         case Replies():
             verdicts = [o.verdict.value for o in response.outcomes]
             head = [response.partition, response.offset, verdicts, response.indices]
@@ -91,6 +144,9 @@ def decode_response(frames: Frames) -> Response:
             case b"answer":
                 id_, partition, offset, index = _ANSWER.validate_json(head, strict=True)
                 return Answer(id_, partition, offset, index, bodies[0])
+            case b"changed":
+                id_, partition, offset, index, kind, since = _CHANGED.validate_json(head, strict=True)
+                return Changed(id_, partition, offset, index, kind, bodies[0], since)
             case b"refusal":
                 return Refusal(*_REFUSAL.validate_json(head, strict=True))
             case b"replies":

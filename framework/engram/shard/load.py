@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engram.codec.codec import Codec
 from engram.errors import Corrupt
+from engram.image.home import Cold
 from engram.image.image import Image
+from engram.shard.figures import snapshot_figures
 from engram.shard.owned import Owned
+from engram.shard.search import FtsIndex
 from engram.snapshots.base import SnapshotStore
 
 
-def load(partition: int, codec: Codec, store: SnapshotStore) -> Owned:
-    """The partition as of its newest whole snapshot; empty if there is none.
+def load(partition: int, codec: Codec, store: SnapshotStore, cold: Callable[[], Cold], *, partitions: int) -> Owned:
+    """The partition, of so many, as of its newest whole snapshot; empty if there is none.
 
     A snapshot that this app cannot decode does not raise: it is the partition's problem, and the others go on.
     """
-    owned = Owned(Image(partition, codec))
+    owned = Owned(Image(partition, codec, cold=cold, new_text_index=FtsIndex), partitions)
     try:
         loaded = store.newest(partition)
         if loaded is not None:
-            owned.image.load(*loaded.contents)
+            owned.image.load_encoded(loaded.columns, loaded.memory)
+            owned.sent.begin(owned.image)
             owned.snapshot = loaded.manifest.offset
+            owned.manifest = loaded.manifest
+            owned.figures = snapshot_figures(loaded.manifest)
     except Corrupt as problem:
         owned.stop(problem)
     return owned

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 from engram.clock import Clock
-from engram.codec.record import Kind, Message, Origin, encode_messages
-from engram.image.image import Emitted, Handled, Image
-from engram.log.base import Entry, Log, OutEvent
+from engram.codec.record import Kind, Origin, encode_messages
+from engram.image.image import Handled
+from engram.log.base import Entry, Log
 from engram.log.partitioner import partition_of
 from engram.log.pieces import pieces
+from engram.model.effects import Message, OutEvent, Place
 
 _NOTHING = Origin(-1, 0, 0)
 
@@ -93,12 +94,27 @@ class Outbox:
         """Forgets what no append has taken yet."""
         self._messages, self._events, self._tick = {}, [], None
 
-    def add(self, handled: Handled, image: Image) -> None:
+    def add(self, handled: Handled) -> None:
+        partitions, waiting = self._log.partitions, self._messages
         for message in handled.messages:
-            destination = partition_of(message.key, self._log.partitions)
-            self._messages.setdefault(destination, []).append(message)
-        if handled.events:
-            self._events.extend(self._out(emitted, image) for emitted in handled.events)
+            if message.everywhere is not None:
+                self._add_everywhere(message)
+                continue
+            destination = partition_of(message.key, partitions)
+            try:
+                waiting[destination].append(message)
+            except KeyError:
+                waiting[destination] = [message]
+        self._events += handled.events
+
+    def last_of(self, offset: int) -> dict[int, Place]:
+        """The last messages of a record that was just added, by destination."""
+        return {to: messages[-1].origin for to, messages in self._messages.items() if messages[-1].origin[0] == offset}
+
+    def _add_everywhere(self, message: Message) -> None:
+        for partition in range(self._log.partitions):
+            if partition != self._partition:
+                self._messages.setdefault(partition, []).append(message)
 
     def tick(self, time: int) -> None:
         """Has the time told to the partition itself: a timer is due."""
@@ -108,7 +124,7 @@ class Outbox:
         """What was taken, as records and events; call `sent` when it is durable."""
         # Left out here and not in `add`, which must not fail: its record is handled, and its effects would be lost.
         entries = (
-            self._entries(partition, [m for m in messages if m.origin > self._already_sent(partition)])
+            self._entries(partition, _after(self._already_sent(partition), messages))
             for partition, messages in self._taken_messages.items()
         )
         tick = [] if self._taken_tick is None else [Entry(self._partition, Kind.TICK, self._taken_tick, b"")]
@@ -126,15 +142,20 @@ class Outbox:
 
     def _entries(self, partition: int, messages: list[Message]) -> Iterator[Entry]:
         time = self._clock()
-        for piece in pieces(messages, lambda message: message):
+        for piece in pieces(messages, _sizes):
             yield self._entry(partition, piece, time)
 
-    def _entry(self, partition: int, messages: list[Message], time: int) -> Entry:
+    def _entry(self, partition: int, messages: Sequence[Message], time: int) -> Entry:
         payload = encode_messages(messages, self._partition)
-        return Entry(partition, Kind.MESSAGES, time, payload, (self._partition, messages[-1].origin))
+        return Entry(partition, Kind.MESSAGES, time, payload, (self._partition, Origin(*messages[-1].origin)))
 
-    def _out(self, emitted: Emitted, image: Image) -> OutEvent:
-        event = emitted.event
-        name, version = event.__engram__.name or "", event.__engram__.version
-        place = emitted.offset, emitted.index, emitted.number
-        return OutEvent(self._partition, *place, name, version, image.time, emitted.key, emitted.body)
+
+def _after(sent: Origin, messages: list[Message]) -> list[Message]:
+    """Those of messages, in the order of their origins, that are not out yet; most often all."""
+    if not messages or messages[0].origin > sent:
+        return messages
+    return [message for message in messages if message.origin > sent]
+
+
+def _sizes(messages: Sequence[Message]) -> list[int]:
+    return [len(message.body) + len(message.key) for message in messages]

@@ -6,31 +6,92 @@ from collections import deque
 
 from engram.codec.record import Record
 from engram.errors import Fenced
+from engram.image.freeze import Freeze
 from engram.image.image import Image
+from engram.shard.figures import RecoveryFigures, SnapshotFigures
 from engram.shard.requests import PartitionStatus
+from engram.shard.sent import Sent
+from engram.shard.watched import Watched
+from engram.snapshots.manifest import Manifest
+
+
+class Taking:
+    """A snapshot that is being taken, or the last one that was."""
+
+    def __init__(self) -> None:
+        self.handled = 0  # how many commands had been handled when it began
+        self.effects = 0  # the append after which the effects of the commands in it are durable
+        self.freeze: Freeze | None = None
+        self.base: Manifest | None = None
+        self.total = 0
+        self.pause = 0.0  # the longest time for which commands had to wait, in seconds
+        self.cost = 0.0  # what all of it took of the shard's time, in seconds
+        self.writing = False
+        self.savepoint = ""  # its name, if it is one
+        self.began = 0  # by the clock
+        self.behind = False  # the next one is due, and this one is not there yet
+        self.since = 0  # when its writing began, by the clock
+        self.slow = False  # whether it was told that it takes long
+        self.published = 0
+        self.failed = 0
+        self.ended: int | None = None  # when the last one was there, or this owner began
+        self.failures = 0  # in a row, up to now
+        self.problem = ""  # of the last of these
+        self.retry_at = 0  # when the next one may begin, after a failure
+
+    def paused(self, seconds: float) -> None:
+        """Commands had to wait for so long."""
+        self.pause = max(self.pause, seconds)
+        self.cost += seconds
 
 
 class Owned:
-    """One partition of a shard, through its states: loading, replaying, serving, and then stopped or moved."""
+    """One partition of a shard, through its states: loading, replaying, serving, and then stopped, moved or
+    ended."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: Image, partitions: int) -> None:
         self.image = image
         self.partition = image.partition
+        self.sent = Sent(image.partition, partitions)
+        self.watched = Watched()
         self.state = "loading"
         self.epoch = -1  # the offset of this owner's epoch record, once it is appended
+        self.end = -1  # and of the record that ends its epoch: that is not handled, nor what comes after it
         self.replayed = 0
         self.problem = ""
-        self.snapshot = -1  # the offset of the newest snapshot, and how many commands had been handled then
-        self.snapshot_handled = 0
-        self.effects = 0  # the append after which the effects of the snapshot under way are durable
-        self.writing = False
+        self.snapshot = -1  # the offset of the newest snapshot
+        self.manifest: Manifest | None = None  # what the next snapshot goes on from
+        self.figures: SnapshotFigures | None = None  # of the newest snapshot
+        self.recovery: RecoveryFigures | None = None
+        self.taking = Taking()
         self.ticked = (0, 0)  # the due time and the offset for which the time was told last
         self.unread: deque[Record] = deque()  # read from the log, and not handled yet
+        self.handling: Record | None = None  # what is in hand now; the watchdog looks at it from its own thread
 
     def stop(self, problem: Exception) -> None:
         """Ends this partition here; the shard's others go on. With a newer owner it has only moved."""
+        self.handling = None
         self.state = "moved" if isinstance(problem, Fenced) else "stopped"
         self.problem = f"{type(problem).__name__}: {problem}"
+
+    @property
+    def building(self) -> bool:
+        """Whether a read model has not been through all entities yet."""
+        return self.image.read_models is not None and self.image.read_models.building
+
+    def build(self, limit: int) -> bool:
+        """Goes through up to `limit` entities for read models; False when none is waiting."""
+        return self.image.read_models is not None and self.image.read_models.advance(limit, self.image.offset)
+
+    def end_cleanly(self, savepoint: str) -> None:
+        """The owner has stopped. If all that was handled is in a snapshot, the partition has ended; if not, it says why
+        there is something left to replay."""
+        missing = bool(savepoint) and (self.manifest is None or self.manifest.savepoint != savepoint)
+        if missing or self.image.changed > self.snapshot:
+            self.state = "stopped"
+            self.problem = f"Its last snapshot could not be taken: {self.taking.problem or 'not known why'}"
+        else:
+            self.state = "ended"
 
     def status(self, *, digest: bool = False) -> PartitionStatus:
         image = self.image
@@ -42,8 +103,17 @@ class Owned:
             entities=image.count(),
             handled=image.handled,
             replayed=self.replayed,
-            quarantined=image.quarantined,
+            quarantined=image.quarantine.count,
             snapshot=self.snapshot,
+            newest_snapshot=self.figures,
+            snapshots_published=self.taking.published,
+            snapshots_failed=self.taking.failed,
+            snapshot_behind=self.taking.behind,
+            recovery=self.recovery,
+            snapshot_failures=self.taking.failures,
+            snapshot_problem=self.taking.problem,
+            snapshot_since=self.taking.since if self.taking.writing else 0,
             problem=self.problem,
             digest=image.digest() if digest else "",
+            read_models=[] if image.read_models is None else image.read_models.states(),
         )

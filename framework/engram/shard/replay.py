@@ -18,7 +18,7 @@ from engram.shard.owned import Owned
 READ_RECORDS = 64
 
 Progress = Callable[[], None]
-Effects = Callable[[Handled, Image], None]
+Effects = Callable[[Handled], None]
 Check = Callable[[Image, Record], None]
 
 
@@ -47,21 +47,31 @@ def replay(owned: Owned, log: Log, *, effects: Effects, progress: Progress) -> N
     A record that cannot be decoded stops the partition before anything of the record is handled. A log that does
     not answer raises `Unavailable`: recovery is to be started again.
     """
+
+    def check(image: Image, record: Record) -> None:
+        check_version(image, record)
+        owned.handling = record
+
+    def breathe() -> None:
+        owned.handling = None
+        progress()
+
     owned.state = "replaying"
     try:
-        replay_until(owned.image, log, owned.epoch + 1, effects=effects, progress=progress, check=_check_version)
+        replay_until(owned.image, log, owned.epoch + 1, effects=effects, progress=breathe, check=check)
     except (Corrupt, Misuse) as problem:
         owned.stop(problem)
     owned.replayed = owned.image.handled
 
 
-def _check_version(image: Image, record: Record) -> None:
-    """The start was checked against the newest snapshot; this one may be older, because that was damaged."""
+def check_version(image: Image, record: Record) -> None:
+    """Raises `Misuse` for a record of another version. The start was checked against the newest snapshot; this one may
+    be older, because that was damaged, or because somebody asks what was before it."""
     if image.app_version not in (0, image.app.version) and record.kind.is_work:
         raise Misuse(
             f"Record {record.offset} of partition {record.partition} belongs to version {image.app_version} of "
-            f"{image.app.name}, and this is version {image.app.version}: recover with the older code, stop it cleanly, "
-            "and start again."
+            f"{image.app.name}, and this is version {image.app.version}: run version {image.app_version} once more, "
+            f"end it with `engram savepoint`, and start version {image.app.version} then."
         )
 
 
@@ -81,5 +91,5 @@ def replay_until(
             )
         for record in records:
             check(image, record)
-            effects(image.handle(record), image)
+            effects(image.handle(record))
         progress()

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from engram.image.outcome import Outcome
+from engram.image.quarantine import QuarantineRow
+from engram.image.read_models import ReadModelState
 from engram.log.base import Watch
+from engram.model.effects import Place
+from engram.model.principal import Principal
+from engram.model.version import Version
+from engram.shard.figures import RecoveryFigures, SnapshotFigures
+from engram.snapshots.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A query for one entity. `at_least` is the (offset, index) of a command that the answer must include."""
+    """A query for one entity. `at_least` is the (offset, index) of a command that the answer must include; `principal`
+    is who asks, where the query says who may by the state of the entity."""
 
     id: int
     partition: int
     key: str
     query: str
-    version: int
+    version: Version
     body: bytes
     at_least: tuple[int, int] | None
     timeout_ms: int
+    principal: Principal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,65 @@ class Await:
 
 
 @dataclass(frozen=True, slots=True)
+class AskQuarantine:
+    """Asks for commands of a partition that failed: the one at `place`, its offset and index, with all that is known;
+    without it the newest, up to `limit`, without bodies and tracebacks. Answered with a `QuarantineReport`.
+
+    The answer includes the record at offset `at_least`.
+    """
+
+    id: int
+    partition: int
+    place: tuple[int, int] | None
+    limit: int
+    at_least: tuple[int, int] | None
+    timeout_ms: int
+
+
+class Arrived(NamedTuple):
+    """Messages of one origin partition: those after one place, up to another."""
+
+    origin_partition: int
+    after: Place
+    last: Place
+
+
+@dataclass(frozen=True, slots=True)
+class AskEffects:
+    """Asks what a command or its messages have sent here. Answered with an `EffectsReport`, once they are handled.
+
+    Either `command` is the offset and index of a command of this partition, or `arrived` has the messages in question,
+    and `roots` what they began with.
+    """
+
+    id: int
+    partition: int
+    command: tuple[int, int] | None
+    roots: list[str]
+    arrived: list[Arrived]
+    timeout_ms: int
+
+    @property
+    def at_least(self) -> tuple[int, int] | None:
+        return self.command
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look into a read model of a partition: up to `limit` rows at `place`, a key, a board, or words; or the totals
+    of a group. `after` is the order, owner and text of the last row that was seen. See `engram.shard.look`."""
+
+    id: int
+    partition: int
+    model: str
+    place: str
+    after: tuple[float, str, str] | None
+    limit: int
+    at_least: tuple[int, int] | None
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Asks for the shard's status; `digests` takes a pass over all its entities."""
 
@@ -46,13 +114,48 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Asks for a snapshot of a partition; with a name in `savepoint` it is whole, and kept.
+
+    Answered when it is published, with a `SnapshotTaken`, or refused with the problem. If one is under way, this one
+    waits its turn, for `timeout_ms` at most.
+    """
+
+    id: int
+    partition: int
+    savepoint: str
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
-    """Asks the shard to end. `clean`: with a last snapshot of every partition."""
+    """Asks the shard to end. `clean`: with a last snapshot of every partition that has changed, or with a name in
+    `savepoint` of every partition, by that name."""
 
     clean: bool
+    savepoint: str = ""
 
 
-Request = Ask | Await | Report | Stop
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Asks for the answer of a query now, and again after each change of it, until the lease ends. The same id again
+    renews the lease, and gets the answer of the moment once more. Each is a `Changed`. With `after` the subscriber has
+    heard of all changes up to that record, and gets those that came then, too."""
+
+    id: int
+    partition: int
+    key: str
+    query: str
+    version: Version
+    body: bytes
+    principal: Principal | None
+    lease_ms: int
+    after: int | None = None
+
+
+# What is answered from live state, or parked until that has come far enough.
+Question = Ask | AskQuarantine | AskEffects | Look
+Request = Question | Subscribe | Await | Report | TakeSnapshot | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +171,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no answer. `kind` is one of: rejected, behind, moved, recovering, stopped,
-    misuse, failed."""
+    """Why there is no answer. `kind` is one of: rejected, denied, behind, moved, recovering, building, stopped, ended,
+    unavailable, misuse, forgotten, failed. `at` is the last record that was handled, for one that is behind."""
 
     id: int
     kind: str
     text: str
     code: str = ""
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +192,107 @@ class Replies:
 
 
 @dataclass(frozen=True, slots=True)
+class Changed:
+    """What a query that is watched comes to, and the (offset, index) of the last command it includes. `kind` is answer,
+    with its JSON, or that of a `Refusal`, with `{"code", "text"}`. Between the record at offset `since` and this one
+    there was no other change; without it that is not known."""
+
+    id: int
+    partition: int
+    offset: int
+    index: int
+    kind: str
+    body: bytes
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reported:
     id: int
     status: ShardStatus
 
 
-Response = Answer | Refusal | Replies | Reported
+Response = Answer | Changed | Refusal | Replies | Reported
 
 
-class PartitionStatus(BaseModel):
-    """One partition as its owner sees it. `offset` is that of the next record; `snapshot` the newest snapshot's."""
+class QuarantineReport(BaseModel):
+    """Failed commands of a partition, newest first. `count` is of all there ever were, `listed` of those that are on
+    the list."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    listed: int
+    rows: list[QuarantineRow]
+
+
+class SnapshotTaken(BaseModel):
+    """A snapshot that was asked for, and is published. `offset` is that of the first record that is not in it."""
 
     model_config = ConfigDict(frozen=True)
 
     partition: int
-    state: str  # loading, replaying, serving, stopped, moved
+    offset: int
+    entities: int
+    changed: int
+    bytes: int
+    app_version: int
+    savepoint: str = ""
+    digest: str = ""
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        return cls(
+            partition=manifest.partition,
+            offset=manifest.offset,
+            entities=manifest.entities,
+            changed=manifest.changed,
+            bytes=manifest.written_bytes,
+            app_version=manifest.app_version,
+            savepoint=manifest.savepoint,
+            digest=manifest.digest,
+        )
+
+
+class EffectsReport(BaseModel):
+    """Which messages were sent to which partitions: of each the first and the last. `roots` is what their own messages
+    say that they began with. It may be more than what was asked for, never less."""
+
+    model_config = ConfigDict(frozen=True)
+
+    roots: list[str]
+    sent: dict[int, tuple[Place, Place]]
+
+
+class Stuck(BaseModel):
+    """A handler that does not return: which, for how long its record has been in hand, and where it is.
+
+    `position` has an index if a command is being handled; without a command's name it is not known which.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    position: str
+    command: str = ""
+    key: str = ""
+    seconds: float
+    stack: str
+
+
+class PartitionStatus(BaseModel):
+    """One partition as its owner sees it. `offset` is that of the next record; `snapshot` the newest snapshot's.
+
+    `snapshot_behind`: the next snapshot is due while the last one is still being written. Snapshots published and
+    failed are counted since this owner began. `snapshot_failures` is how many have failed in a row, and
+    `snapshot_problem` why the last did; `snapshot_since` is the time, in milliseconds, since when one is being written,
+    and 0 when none is.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    partition: int
+    # loading, replaying, serving, stopped, moved, ended (cleanly); stuck instead of replaying or serving
+    state: str
     offset: int = 0
     epoch: int = -1
     entities: int = 0
@@ -110,12 +300,23 @@ class PartitionStatus(BaseModel):
     replayed: int = 0
     quarantined: int = 0
     snapshot: int = -1
+    newest_snapshot: SnapshotFigures | None = None
+    snapshots_published: int = 0
+    snapshots_failed: int = 0
+    snapshot_behind: bool = False
+    recovery: RecoveryFigures | None = None
+    snapshot_failures: int = 0
+    snapshot_problem: str = ""
+    snapshot_since: int = 0
     problem: str = ""
     digest: str = ""
+    stuck: Stuck | None = None
+    read_models: list[ReadModelState] = []
 
 
 class ShardStatus(BaseModel):
-    """One shard: who it is, where it answers, and its partitions."""
+    """One shard: who it is, where it answers, and its partitions. It says so twice a second; `silent_s` is for how long
+    the registry has not heard from it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -124,6 +325,7 @@ class ShardStatus(BaseModel):
     pid: int
     address: str
     partitions: list[PartitionStatus]
+    silent_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +336,17 @@ class Incoming:
     request: Request
 
 
+class Announcer(Protocol):
+    """A second line to the registry, for a thread that watches the shard. Used and closed on that thread alone."""
+
+    def announce(self, status: ShardStatus) -> None:
+        """Tells the registry how the shard is doing, in place of the shard, which cannot."""
+
+    def close(self) -> None: ...
+
+
 class Transport(Protocol):
-    """A shard's line to the outside. All methods are called on the shard's one thread."""
+    """A shard's line to the outside. All methods but `announcer` are called on the shard's one thread."""
 
     address: str
 
@@ -147,5 +358,8 @@ class Transport(Protocol):
 
     def announce(self, status: ShardStatus) -> None:
         """Tells the registry where this shard is and how it is doing."""
+
+    def announcer(self) -> Announcer:
+        """A new line to the registry, for the calling thread. It must be closed before the transport is."""
 
     def close(self) -> None: ...

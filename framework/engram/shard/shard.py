@@ -3,63 +3,69 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import structlog
 
 from engram.clock import Clock
 from engram.codec.codec import Codec
-from engram.errors import Corrupt, Unavailable
+from engram.errors import Unavailable
+from engram.image.home import Cold
+from engram.image.image import Handled
 from engram.log.base import Log
 from engram.model.app import App
+from engram.shard.end import end_epochs
+from engram.shard.figures import RecoveryFigures
 from engram.shard.flusher import Flusher
 from engram.shard.garbage import collect_rarely
 from engram.shard.load import load
+from engram.shard.missed import Missed
+from engram.shard.orders import Orders
 from engram.shard.outbox import Outbox
 from engram.shard.owned import Owned
+from engram.shard.policy import Policy
 from engram.shard.replay import replay, take_over
 from engram.shard.requests import (
-    Ask,
     Await,
     Incoming,
+    Question,
     Refusal,
     Report,
     Reported,
     ShardStatus,
     Stop,
+    Subscribe,
+    TakeSnapshot,
     Transport,
 )
-from engram.shard.serve import Questions, answer_await, handle_new
-from engram.snapshots.base import Contents, SnapshotStore
-from engram.snapshots.writer import SnapshotWriter, Written
+from engram.shard.serve import Questions, answer_await, handle_new, subscribe
+from engram.shard.snapshotting import Snapshotting
+from engram.shard.watchdog import Watchdog
+from engram.snapshots.base import SnapshotStore
 
 # How long a shard sleeps at most. Appends and requests wake it at once; this is for what nobody tells it.
 _NAP_MS = 500
 _ANNOUNCE_MS = 500
-# Entities encoded for a snapshot between two looks at the log: about a millisecond.
-_FREEZE_SLICE = 1000
+# Entities gone through for new read models between two looks at the watch.
+_BUILD_AT_ONCE = 20
+# Encoding so many takes a few milliseconds; a turn that handles commands makes fewer.
+_COOLED_AT_ONCE = 3000
+# After a disk was full: work goes on in memory, and it is tried again.
+_SPILL_PAUSE_MS = 10_000
+# While somebody waits for a snapshot, it is looked at so often whether that is written.
+_ORDERED_NAP_MS = 10
 
 _logger = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """When a partition is snapshotted: after so many handled commands, and no sooner than as many as it has
-    entities, so that the copy costs at most one encoding per command. Never two at once."""
-
-    snapshot_every: int = 20_000
-
-    def due(self, commands: int, entities: int) -> bool:
-        return commands >= max(self.snapshot_every, entities)
 
 
 class Shard:
     """Owns `partitions` of `log`. All commands and queries are handled on the calling thread.
 
     `recover` once, then `step` again and again until it returns False, then `close`; `run` does all of it. With
-    `background`, effects go to the log while commands and queries go on; without, each `step` waits for it.
+    `background`, effects go to the log while commands and queries go on, and a watchdog looks for handlers that do not
+    return; without, each `step` waits for the log, and nobody looks. `cold` makes places for encoded entities.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class Shard:
         clock: Clock,
         owner: str,
         policy: Policy | None = None,
+        cold: Callable[[], Cold] = dict,
         background: bool = False,
     ) -> None:
         self._codec = Codec(app)
@@ -84,7 +91,7 @@ class Shard:
         self._transport = transport
         self._clock = clock
         self._policy = policy or Policy()
-        self._writer = SnapshotWriter(store, clock, verify=self._check_decodable)
+        self._cold = cold
         self._questions = Questions(transport.send, clock)
         self._partitions = list(partitions)
         self._watch = log.watch(self._partitions)
@@ -92,7 +99,24 @@ class Shard:
         self._outboxes = {p: Outbox(p, log, clock) for p in self._partitions}
         wake = self._watch.wake if background else None
         self._flusher = Flusher(self._outboxes, log, clock=clock, wake=wake)
+        limit = self._policy.stuck_after
+        self._watchdog = Watchdog(self.owned, limit=limit, status=self.status, announcer=transport.announcer)
+        self._watched = background
+        self._orders = Orders(transport.send, clock)
+        self._snapshotting = Snapshotting(
+            self.owned,
+            codec=self._codec,
+            store=store,
+            flusher=self._flusher,
+            policy=self._policy,
+            clock=clock,
+            orders=self._orders,
+        )
+        self._missed = Missed(
+            self._codec, store, log, policy=self._policy, send=transport.send, clock=clock, background=background
+        )
         self._announced = 0
+        self._cool_after = 0
         self._busy = True
         self._stop: Stop | None = None
 
@@ -108,15 +132,10 @@ class Shard:
 
     def recover(self) -> bool:
         """Takes every partition over and brings it up to date. False when it was told to stop meanwhile."""
+        if self._watched:
+            self._watchdog.start()
         for partition in self._partitions:
-            owned = self.owned[partition] = load(partition, self._codec, self._store)
-            if owned.state != "stopped":
-                address = self._transport.address
-                take_over(owned, self._log, owner=self._owner, address=address, clock=self._clock)
-            if owned.state != "stopped":
-                replay(owned, self._log, effects=self._outboxes[partition].add, progress=self._breathe)
-            if owned.state != "stopped":
-                owned.state = "serving"
+            self._recover(partition)
             if self._stop is not None:
                 return False
         self._flusher.turn()
@@ -126,33 +145,75 @@ class Shard:
     def step(self, *, wait: bool = True) -> bool:
         """One turn: requests, new records, effects, snapshots. False when the shard's work is over."""
         self._turn(self._nap() if wait else 0)
-        self._go_on_with_snapshots()
+        self._snapshotting.go_on(self._serving())
+        self._build_read_models()
+        self._missed.go_on(self._serving())
         return self._stop is None and bool(self._serving())
 
     def begin_snapshot(self, partition: int) -> None:
         """Starts a snapshot of the partition now, whatever the policy says; `step` goes on with it."""
-        owned = self.owned[partition]
-        if owned.image.freeze is None and not owned.writing:
-            self._begin_snapshot(owned)
+        self._snapshotting.begin(self.owned[partition])
 
     def close(self) -> None:
-        """Ends; after a clean stop with a last snapshot of every partition that has changed."""
+        """Ends; after a clean stop with a last snapshot of every partition that has changed, and a word in the log that
+        says where this owner has ended."""
         if self._stop is not None and self._stop.clean:
-            self._finish_effects()
-            self._finish_snapshots()
-            for owned in self._serving():
-                # By records, not by handled commands: a record whose commands were all dropped as duplicates is
-                # in the log after the snapshot too, and would bar the next version of the app.
-                if owned.image.changed > owned.snapshot:
-                    self._begin_snapshot(owned)
-            self._finish_snapshots()
+            self._end_cleanly(self._stop.savepoint)
         self._flusher.close()
-        for written in self._writer.close():
-            self._note_written(written)
+        self._snapshotting.close()
         self._announce()
+        self._watchdog.close()
         self._watch.close()
         self._transport.close()
         self._log.close()
+
+    def _end_cleanly(self, savepoint: str) -> None:
+        self._finish_effects()
+        end_epochs(self._serving(), self._log, owner=self._owner, clock=self._clock)
+        while self._handle_new():
+            if self._flusher.full:
+                self._finish_effects()
+        self._finish_effects()
+        self._snapshotting.finish(self._serving())
+        for owned in self._serving():
+            # By records, not by handled commands: a record whose commands were all dropped as duplicates is
+            # in the log after the snapshot too, and would bar the next version of the app.
+            if savepoint or owned.image.changed > owned.snapshot:
+                self._snapshotting.begin(owned, savepoint=savepoint)
+        self._snapshotting.finish(self._serving())
+        for owned in self._serving():
+            owned.end_cleanly(savepoint)
+        self._orders.look_again(self.owned)
+
+    def _recover(self, partition: int) -> None:
+        started = time.perf_counter()
+        owned = self.owned[partition] = load(
+            partition, self._codec, self._store, self._cold, partitions=self._log.partitions
+        )
+        loaded, entities, offset = time.perf_counter(), owned.image.count(), owned.image.offset
+        if owned.state != "stopped":
+            address = self._transport.address
+            take_over(owned, self._log, owner=self._owner, address=address, clock=self._clock)
+        replaying = time.perf_counter()
+        if owned.state != "stopped":
+            replay(owned, self._log, effects=partial(self._note_effects, owned), progress=self._breathe)
+        if owned.state != "stopped":
+            owned.state = "serving"
+            ended = time.perf_counter()
+            owned.recovery = RecoveryFigures(
+                load_ms=round((loaded - started) * 1000, 3),
+                entities=entities,
+                records=owned.image.offset - offset,
+                replay_ms=round((ended - replaying) * 1000, 3),
+                total_ms=round((ended - started) * 1000, 3),
+            )
+            _logger.info("recovered", partition=partition, **owned.recovery.model_dump())
+
+    def _note_effects(self, owned: Owned, handled: Handled) -> None:
+        """Of a record that is replayed: the last one that the image has handled."""
+        outbox = self._outboxes[owned.partition]
+        outbox.add(handled)
+        owned.sent.add(owned.image.offset - 1, handled, outbox.last_of)
 
     # Turns
 
@@ -160,6 +221,8 @@ class Shard:
         for incoming in self._transport.poll(self._watch, timeout):
             self._serve(incoming)
         self._busy = self._handle_new()
+        if self._policy.hot_entities:
+            self._cool()
         if not self._busy:
             self._tell_the_time()
         self._flusher.turn()
@@ -167,16 +230,29 @@ class Shard:
         if self._clock() - self._announced >= _ANNOUNCE_MS:
             self._announce()
 
+    def _cool(self) -> None:
+        """Also while a partition is replayed: what comes out of a long log may not fit into memory."""
+        if self._clock() < self._cool_after:
+            return
+        try:
+            for owned in self.owned.values():
+                if owned.image.cool(self._policy.hot_entities, _COOLED_AT_ONCE):
+                    self._busy = True
+        except OSError as problem:
+            _logger.error("spill_failed", problem=str(problem), hint="entities stay in memory meanwhile")
+            self._cool_after = self._clock() + _SPILL_PAUSE_MS
+
     def _breathe(self) -> None:
         """During a long replay of one partition: the others are served, and the registry hears of us."""
         self._turn(0)
 
     def _nap(self) -> int:
-        if self._busy or any(owned.image.freeze is not None for owned in self._serving()):
+        if self._busy or any(owned.image.freeze is not None or owned.building for owned in self._serving()):
             return 0
         moments = [owned.image.timers.next_due() for owned in self._serving() if not self._told(owned)]
         nearest = min(filter(None, [self._questions.next_deadline(), *moments]), default=None)
-        return _NAP_MS if nearest is None else max(0, min(_NAP_MS, nearest - self._clock()))
+        longest = min(_ORDERED_NAP_MS if self._orders else _NAP_MS, self._missed.nap_ms)
+        return longest if nearest is None else max(0, min(longest, nearest - self._clock()))
 
     def _serve(self, incoming: Incoming) -> None:
         request = incoming.request
@@ -186,13 +262,17 @@ class Shard:
             status = self.status(digests=request.digests)
             self._transport.send(incoming.sender, Reported(request.id, status))
         elif request.partition not in self.owned:
-            if isinstance(request, Ask):
+            if isinstance(request, Question | TakeSnapshot):
                 text = f"Shard {self._number} does not own partition {request.partition}."
                 self._transport.send(incoming.sender, Refusal(request.id, "moved", text))
+        elif isinstance(request, Subscribe):
+            subscribe(incoming, request, self.owned[request.partition], self._transport.send, self._clock())
         elif isinstance(request, Await):
             replies = answer_await(request, self.owned[request.partition])
             if replies is not None:
                 self._transport.send(incoming.sender, replies)
+        elif isinstance(request, TakeSnapshot):
+            self._orders.add(incoming, request, self.owned[request.partition])
         else:
             self._questions.ask(incoming, request, self.owned[request.partition])
 
@@ -218,6 +298,13 @@ class Shard:
                 owned.ticked = due, owned.image.offset
                 self._outboxes[owned.partition].tick(now)
 
+    def _build_read_models(self) -> None:
+        """A slice of what is under way: commands and queries wait no longer than for one of a snapshot."""
+        for owned in self._serving():
+            deadline = time.perf_counter() + self._policy.snapshot_budget_ms / 1000
+            while owned.building and owned.build(_BUILD_AT_ONCE) and time.perf_counter() < deadline:
+                pass
+
     def _told(self, owned: Owned) -> bool:
         return owned.ticked == (owned.image.timers.next_due(), owned.image.offset)
 
@@ -228,66 +315,6 @@ class Shard:
             _logger.warning("effects_wait", problem=str(problem))
             self._flusher.close()  # snapshots must not wait for what does not come
 
-    # Snapshots
-
-    def _go_on_with_snapshots(self) -> None:
-        for written in self._writer.written():
-            self._note_written(written)
-        for owned in self._serving():
-            if owned.image.freeze is not None:
-                self._advance_snapshot(owned)
-            elif not owned.writing and self._policy.due(
-                owned.image.handled - owned.snapshot_handled, owned.image.count()
-            ):
-                self._begin_snapshot(owned)
-
-    def _begin_snapshot(self, owned: Owned) -> None:
-        owned.snapshot_handled = owned.image.handled
-        owned.effects = self._flusher.mark()
-        owned.image.begin_freeze()
-
-    def _advance_snapshot(self, owned: Owned) -> bool:
-        """A slice of the freeze; when it is whole, off to the writer. True when there is more."""
-        freeze = owned.image.freeze
-        if freeze is None:
-            return False
-        try:
-            if freeze.advance(_FREEZE_SLICE):
-                return True
-        except Exception as problem:  # noqa: BLE001 - a value of the wrong type in the state: told, and work goes on
-            self._note_written(Written(owned.partition, None, problem))
-        else:
-            owned.writing = True
-            # A snapshot says that its effects are out.
-            effects = partial(self._flusher.wait, owned.effects)
-            self._writer.submit(owned.partition, Contents(freeze.rows, freeze.memory), after=effects)
-        owned.image.end_freeze()
-        return False
-
-    def _finish_snapshots(self) -> None:
-        for owned in self._serving():
-            while self._advance_snapshot(owned):
-                pass
-        for written in self._writer.close():
-            self._note_written(written)
-
-    def _check_decodable(self, contents: Contents) -> None:
-        """On the writer's thread. A handler can put a value into a field that encodes and does not come back."""
-        for row in contents.entities:
-            try:
-                self._codec.decode_entity(row.entity, row.version, row.state)
-            except Corrupt as problem:
-                raise Corrupt(f"{row.entity} {row.key!r} holds what cannot be read back: {problem}") from problem
-
-    def _note_written(self, written: Written) -> None:
-        owned = self.owned[written.partition]
-        owned.writing = False
-        if written.manifest is None:
-            _logger.error("snapshot_failed", partition=written.partition, problem=str(written.problem))
-        else:
-            owned.snapshot = written.manifest.offset
-            _logger.info("snapshot_published", partition=written.partition, offset=owned.snapshot)
-
     # Status
 
     def status(self, *, digests: bool = False) -> ShardStatus:
@@ -296,11 +323,15 @@ class Shard:
             owner=self._owner,
             pid=os.getpid(),
             address=self._transport.address,
-            partitions=[owned.status(digest=digests and owned.state == "serving") for owned in self.owned.values()],
+            partitions=[
+                owned.status(digest=digests and owned.state == "serving") for owned in list(self.owned.values())
+            ],
         )
 
     def _announce(self) -> None:
-        self._announced = self._clock()
+        self._announced = now = self._clock()
+        for owned in self._serving():
+            owned.watched.expire(now)
         self._transport.announce(self.status())
 
     def _serving(self) -> list[Owned]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from engram.clock import Clock
+from engram.errors import Unavailable
 from engram.snapshots.base import Contents, SnapshotStore
 from engram.snapshots.manifest import Manifest
 
@@ -23,47 +24,90 @@ class Written(NamedTuple):
 class SnapshotWriter:
     """One thread that writes what it is given, in order. Ends with `close`, which waits for what was given.
 
-    `verify` raises for contents that could not be loaded again; they are not published.
+    `verify` raises for contents that could not be loaded again; they are not published. A store that hangs makes the
+    others wait, and nobody else.
     """
 
     def __init__(self, store: SnapshotStore, clock: Clock, *, verify: Callable[[Contents], None]) -> None:
         self._store = store
         self._verify = verify
         self._clock = clock
-        self._jobs: queue.SimpleQueue[tuple[int, Contents, Callable[[], None]] | None] = queue.SimpleQueue()
-        self._written: queue.SimpleQueue[Written] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._work: _Work | None = None
 
-    def submit(self, partition: int, contents: Contents, *, after: Callable[[], None] = lambda: None) -> None:
-        """Queues a snapshot. `after` returns when it may be published, or raises because it may not."""
+    def submit(
+        self, partition: int, contents: Callable[[], Contents], *, after: Callable[[], None] = lambda: None
+    ) -> None:
+        """Queues a snapshot. `contents` is called on the writer's thread; `after` returns when it may be published, or
+        raises because it may not."""
         # Started at the first snapshot: a Spark worker that is about to fork must have no threads.
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="engram-snapshots", daemon=True)
-            self._thread.start()
-        self._jobs.put((partition, contents, after))
+        if self._work is None:
+            self._work = _Work(self._write)
+        self._work.put(_Job(partition, contents, after))
 
     def written(self) -> list[Written]:
         """What has ended since the last call."""
-        ended = []
-        while not self._written.empty():
-            ended.append(self._written.get())
-        return ended
+        return [] if self._work is None else self._work.ended()
 
-    def close(self) -> list[Written]:
-        """Waits for everything submitted and returns what `written` has not yet told."""
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join()
-            self._thread = None
-        return self.written()
+    def close(self, seconds: float | None = None) -> list[Written]:
+        """Waits for everything submitted and returns what `written` has not yet told.
+
+        After so many seconds it waits no longer: the rest is told as failed, and nothing of it is begun any more. What
+        is being written then may still be published: it is whole, or it is not seen.
+        """
+        if self._work is None:
+            return []
+        work, self._work = self._work, None
+        return work.close(seconds)
+
+    def _write(self, job: _Job) -> Written:
+        try:
+            contents = job.contents()
+            self._verify(contents)
+            job.after()
+            manifest = self._store.publish(job.partition, contents, created=self._clock())
+            contents.release()
+            return Written(job.partition, manifest, None)
+        except Exception as problem:  # noqa: BLE001 - told to the shard, which goes on without this snapshot
+            return Written(job.partition, None, problem)
+
+
+class _Job(NamedTuple):
+    partition: int
+    contents: Callable[[], Contents]
+    after: Callable[[], None]
+
+
+class _Work:
+    """A thread, what it has to do, and what has come of it."""
+
+    def __init__(self, write: Callable[[_Job], Written]) -> None:
+        self._write = write
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._waiting: list[int] = []  # the partitions of what has not ended, in order
+        self._ended: queue.SimpleQueue[Written] = queue.SimpleQueue()
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="engram-snapshots", daemon=True)
+        self._thread.start()
+
+    def put(self, job: _Job) -> None:
+        self._waiting.append(job.partition)
+        self._jobs.put(job)
+
+    def ended(self) -> list[Written]:
+        found = []
+        while not self._ended.empty():
+            found.append(self._ended.get())
+            self._waiting.remove(found[-1].partition)
+        return found
+
+    def close(self, seconds: float | None) -> list[Written]:
+        self._jobs.put(None)
+        self._thread.join(None if seconds is None else max(0.0, seconds))
+        self._given_up.set()
+        found = self.ended()
+        late = Unavailable("The snapshot store has not taken it in time.")
+        return [*found, *(Written(partition, None, late) for partition in self._waiting)]
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            partition, contents, after = job
-            try:
-                self._verify(contents)
-                after()
-                manifest = self._store.publish(partition, contents, created=self._clock())
-                self._written.put(Written(partition, manifest, None))
-            except Exception as problem:  # noqa: BLE001 - told to the shard, which goes on without this snapshot
-                self._written.put(Written(partition, None, problem))
+        while (job := self._jobs.get()) is not None and not self._given_up.is_set():
+            self._ended.put(self._write(job))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from engram.codec.codec import Codec, Commands, Messages
@@ -12,7 +13,12 @@ from engram.image.image import Handled, Image
 from engram.image.outcome import Verdict
 from engram.model.app import entity_of
 from engram.model.command import Command
+from engram.model.context import Means, Outgoing
 from engram.model.entity import Entity
+from engram.model.nested import written_version
+from engram.model.read_model import source_of
+from engram.model.version import Version
+from engram.shard.search import FtsIndex
 
 B = TypeVar("B")
 Rows = dict[tuple[str, str], bytes]
@@ -24,23 +30,30 @@ class CheckedImage:
 
     - every entity that changed comes back from its encoded form as it was, and so do replies, messages, events;
     - only entities that the record names have changed, and none if its command was refused;
-    - the twin has come to the same, in state, replies and effects.
+    - the twin has come to the same, in state, replies and effects;
+    - read models have the rows of every entity that changed, and the same rows from its copy.
 
     What does not hold is an `AssertionError` that names the command. Handlers therefore run twice.
     """
 
     def __init__(self, partition: int, codec: Codec) -> None:
-        self.image = Image(partition, codec)
-        self._twin = Image(partition, codec)
         self._codec = codec
+        self.image = Image(partition, codec, observe=self._watch_effects, new_text_index=FtsIndex)
+        self._twin = Image(partition, codec)
         self._rows: Rows = {}
+        self._changed: list[tuple[str, Any, Any]] = []  # effects that do not come back: how, which, and as what
 
     def handle(self, record: Record) -> Handled:
         named = self._named(record)
         told = " and ".join(tell(command, key) for command, key in named)
+        self._changed.clear()
         handled = self.image.handle(record)
         self._check_replies([command for command, _ in named], handled, told)
-        self._check_effects(handled, told)
+        for how, effect, back in self._changed:
+            raise AssertionError(
+                f"{effect!r}, {how} by {told}, does not come back from the log as it was: it became {back!r}."
+            )
+        self._check_read_models(told)
         self._check_entities(named, handled, told)
         self._check_twin(record, handled, told)
         return handled
@@ -59,17 +72,24 @@ class CheckedImage:
             if outcome.verdict is Verdict.REPLY:
                 check_result(self._codec, type(command), outcome.body, f"The reply of {told}")
 
-    def _check_effects(self, handled: Handled, told: str) -> None:
-        for message in handled.messages:
-            what = f"What {told} sent to {message.key!r}"
-            back = _back(what, self._codec.decode_command, message.name, message.version, message.body)
-            if self._codec.encode_body(back) != message.body:
-                raise AssertionError(
-                    f"{what} does not come back from the log as it was: {message.body.decode()} became {back!r}."
-                )
-        for emitted in handled.events:
-            event = emitted.event
-            check_boundary(self._codec.encode_body(event), event, self._codec.decode_event, f"{event!r} of {told}")
+    def _watch_effects(self, means: Means) -> Means:
+        """Has every command and event compared with what it is encoded to, at the moment that it leaves a handler."""
+        return means._replace(
+            commands=self._watched("sent", means.commands, self._codec.decode_command),
+            events=self._watched("emitted", means.events, self._codec.decode_event),
+        )
+
+    def _watched(
+        self, how: str, leaving: dict[type[Any], Outgoing], decode: Callable[[str, Version, bytes], Any]
+    ) -> dict[type[Any], Outgoing]:
+        def encode(outgoing: Outgoing, effect: Any) -> bytes:
+            body = outgoing.encode(effect)
+            back = decode(outgoing.name, outgoing.version, body)
+            if not same(back, effect):
+                self._changed.append((how, effect, back))
+            return body
+
+        return {cls: outgoing._replace(encode=partial(encode, outgoing)) for cls, outgoing in leaving.items()}
 
     def _check_entities(self, commands: Named, handled: Handled, told: str) -> None:
         rows = self._encode(self.image, told)
@@ -93,13 +113,38 @@ class CheckedImage:
 
     def _check_state(self, entity: Entity, state: bytes, told: str) -> None:
         what = f"After {told}, {type(entity).__name__} {entity.key!r}"
-        declared = entity.__engram__
-        back = _back(what, self._codec.decode_entity, declared.name or "", declared.version, state)
+        name = entity.__engram__.name or ""
+        back = _back(what, self._codec.decode_entity, name, self._codec.version_of(type(entity)), state)
         if not same(back, entity) or self._codec.encode_entity(back) != state:
             raise AssertionError(
                 f"{what} does not come back from a snapshot as it was: {entity!r} became {back!r}. "
                 "Does a field hold a value that is not of its declared type?"
             )
+        self._check_rows(entity, back, told)
+
+    def _check_rows(self, entity: Entity, back: Entity, told: str) -> None:
+        for name, cls in self._codec.app.read_models.items():
+            if source_of(cls) is not type(entity):
+                continue
+            rows, again = list(cls().rows(entity)), list(cls().rows(back))
+            if not same(rows, again):
+                raise AssertionError(
+                    f"After {told}, read model {name} has other rows of a copy of {entity.key!r}: {again!r} instead "
+                    f"of {rows!r}. Rows may depend on nothing but the entity."
+                )
+            codec = self._codec.rows[name]
+            copies = codec.decode(codec.encode(rows))
+            if not same(copies, rows):
+                raise AssertionError(
+                    f"After {told}, rows of {entity.key!r} in read model {name} do not come back as they were: "
+                    f"{rows!r} became {copies!r}. Are they of the declared type?"
+                )
+
+    def _check_read_models(self, told: str) -> None:
+        states = [] if self.image.read_models is None else self.image.read_models.states()
+        for state in states:
+            if state.problem:
+                raise AssertionError(f"{told} broke a read model. {state.problem}")
 
     def _check_twin(self, record: Record, handled: Handled, told: str) -> None:
         again = self._twin.handle(record)
@@ -141,10 +186,10 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other) or repr(one) == repr(other)
 
 
-def check_boundary(body: bytes, original: B, decode: Callable[[str, int, bytes], Any], what: str) -> None:
+def check_boundary(body: bytes, original: B, decode: Callable[[str, Version, bytes], Any], what: str) -> None:
     """Raises `AssertionError` unless a command, query or event comes back from its encoded form as it was."""
     declared = type(original).__engram__  # type: ignore[attr-defined]  # every boundary has it
-    back = _back(what, decode, declared.name or "", declared.version, body)
+    back = _back(what, decode, declared.name or "", written_version(type(original)), body)
     if not same(back, original):
         raise AssertionError(f"{what} does not come back from the log as it was: it became {back!r}.")
 

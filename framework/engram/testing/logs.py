@@ -14,7 +14,8 @@ import pytest
 
 from engram.codec.record import Epoch, Kind, Origin, Record, encode_epoch
 from engram.errors import Misuse
-from engram.log.base import RECORD_BYTES, Entry, Log, OutEvent, Watch
+from engram.log.base import RECORD_BYTES, Entry, Log, Watch
+from engram.model.effects import OutEvent
 
 APP = "conformance"
 PARTITIONS = 4

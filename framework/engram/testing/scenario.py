@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import heapq
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope, Kind, Record, encode_commands
 from engram.errors import Misuse
+from engram.image.found import Found, merge_rows, merge_totals
 from engram.image.image import Handled, Image
+from engram.image.row_index import Index, TalliedRows
 from engram.log.base import Entry
 from engram.log.memory import MemoryLog
 from engram.log.partitioner import partition_of
 from engram.model.app import App
-from engram.model.command import Command
+from engram.model.command import Broadcast, Command
 from engram.model.context import check_key
-from engram.model.entity import Entity
+from engram.model.entity import EVERYWHERE, Entity, Shared
+from engram.model.event import Event
 from engram.model.query import Query
+from engram.model.read_model import Lookup, Ranked, Ranking, ReadModel, Search, Tally, Totals
 from engram.shard.outbox import Outbox, flush
 from engram.shard.replay import replay_until
 from engram.testing.checked import CheckedImage, check_boundary, check_result, tell
 from engram.testing.then import Step, Then
 
 E = TypeVar("E", bound=Entity)
+S = TypeVar("S", bound=Shared)
 R = TypeVar("R")
 A = TypeVar("A")
 
@@ -102,6 +109,11 @@ class Scenario:
         self._last = self._handle(key, command)
         return self._last
 
+    def broadcast(self, command: Broadcast[Any, R]) -> Then[R]:
+        """Handles a command for a shared object, in every partition, as `when` does for an entity."""
+        __tracebackhide__ = True
+        return self.when(EVERYWHERE, command)
+
     def ask(self, key: str, query: Query[Any, A]) -> A:
         """The answer from live state. Raises `Rejected` when the query does."""
         __tracebackhide__ = True
@@ -116,6 +128,40 @@ class Scenario:
         answer: A = check_result(self._codec, type(query), body, f"The answer of {query!r} for {key!r}")
         return answer
 
+    def look_up(self, model: type[Lookup[Any, A]], key: str) -> list[A]:
+        """All rows of a key, as the read model of live state has them."""
+        __tracebackhide__ = True
+        return [row for _, row in self._found(model, key)]
+
+    def top(self, model: type[Ranking[Any, A]], board: str, limit: int = 10) -> list[Ranked[A]]:
+        """The rows with the highest scores, and their scores."""
+        __tracebackhide__ = True
+        return [Ranked(-found.order, row) for found, row in self._found(model, board)[:limit]]
+
+    def search(self, model: type[Search[Any, A]], words: str) -> list[A]:
+        """All rows whose texts have the words, the most relevant first."""
+        __tracebackhide__ = True
+        return [row for _, row in self._found(model, words)]
+
+    def tally(self, model: type[Tally[Any]], group: str) -> Totals:
+        """Count, sum, least and greatest of a group."""
+        __tracebackhide__ = True
+        return merge_totals(index.find(group) for index in self._indices(model) if isinstance(index, TalliedRows))
+
+    def _found(self, model: type[ReadModel], place: str) -> list[tuple[Found, Any]]:
+        __tracebackhide__ = True
+        finds = [i.find(place, None, sys.maxsize) for i in self._indices(model) if not isinstance(i, TalliedRows)]
+        codec = self._codec.rows[model.__engram__.name or ""]
+        return [(found, codec.row(found.text)) for found in merge_rows(finds, sys.maxsize - 1)[0]]
+
+    def _indices(self, model: type[ReadModel]) -> list[Index]:
+        __tracebackhide__ = True
+        self._settle()
+        name = model.__engram__.name or ""
+        if self._app.read_models.get(name) is not model:
+            raise Misuse(f"{model.__name__} is no read model of app {self._app.name}: list it in App(...).")
+        return [checked.image.read_models.index(name) for checked in self._images if checked.image.read_models]
+
     def state(self, key: str, entity: type[E]) -> E:
         """A copy of an entity, which some command must have brought into being."""
         __tracebackhide__ = True
@@ -124,18 +170,41 @@ class Scenario:
             raise AssertionError(f"There is no {entity.__name__} {key!r}; there are: {', '.join(found) or 'none'}.")
         return found[key]
 
+    def shared(self, of: type[S]) -> S:
+        """A copy of a shared object, which must be the same in every partition."""
+        __tracebackhide__ = True
+        self._settle()
+        name, version = of.__engram__.name or "", self._codec.version_of(of)
+        states = {
+            self._codec.encode_entity(checked.image.entities[name].get(EVERYWHERE) or of(key=EVERYWHERE))
+            for checked in self._images
+        }
+        if len(states) > 1:
+            raise AssertionError(f"{of.__name__} is not the same in all partitions: {sorted(states)}.")
+        copy: Any = self._codec.decode_entity(name, version, states.pop())
+        return copy  # type: ignore[no-any-return]  # of the entity's own type
+
     def entities(self, entity: type[E]) -> dict[str, E]:
         """Copies of all entities of a type, by key, sorted."""
         __tracebackhide__ = True
         self._settle()
-        name, version = entity.__engram__.name or "", entity.__engram__.version
+        name = entity.__engram__.name or ""
         if self._app.entities.get(name) is not entity:
             raise Misuse(f"{entity.__name__} is no entity of app {self._app.name}: no command or query names it.")
+        version = self._codec.version_of(entity)
         copies: dict[str, Any] = {}
         for checked in self._images:
             for key, live in checked.image.entities[name].items():
                 copies[key] = self._codec.decode_entity(name, version, self._codec.encode_entity(live))
         return dict(sorted(copies.items()))
+
+    def events(self) -> list[Event]:
+        """All events so far, those of messages and timers too: a partition's in their order, others by their times."""
+        __tracebackhide__ = True
+        self._settle()
+        found = [self._log.events(p, after=(-1, 0, 0), limit=sys.maxsize) for p in range(self._log.partitions)]
+        merged = heapq.merge(*found, key=lambda event: event.time)
+        return [self._codec.decode_event(event.name, event.version, event.body) for event in merged]
 
     def check(self) -> None:
         """Recovers every partition from the log alone, and from a snapshot: both must come to the same digest.
@@ -171,7 +240,7 @@ class Scenario:
         body = self._codec.encode_body(command)
         check_boundary(body, command, self._codec.decode_command, repr(command))
         self._sequence += 1
-        name, version = command.__engram__.name or "", command.__engram__.version
+        name, version = command.__engram__.name or "", self._codec.version_of(type(command))
         envelope = Envelope(name, version, key, body, "scenario", self._sequence)
         partition = partition_of(key, self._log.partitions)
         payload = encode_commands([envelope], "scenario")
@@ -188,15 +257,15 @@ class Scenario:
             outcome=outcome,
             reply=None if outcome.error else self._codec.decode_result(type(command), outcome.body),
             failure=handled.failures.get(0),
-            sent=[(m.key, decode(m.name, m.version, m.body)) for m in handled.messages],
-            emitted=[emitted.event for emitted in handled.events],
+            sent=[(m.key, decode(m.name, m.version, m.body)) for m in handled.messages if m.everywhere is None],
+            emitted=[self._codec.decode_event(e.name, e.version, e.body) for e in handled.events],
         )
 
     def _next(self, partition: int) -> Handled:
         __tracebackhide__ = True
         checked = self._images[partition]
         handled = checked.handle(self._record(checked.image))
-        self._outboxes[partition].add(handled, checked.image)
+        self._outboxes[partition].add(handled)
         return handled
 
     def _deliver(self, cause: str) -> None:
@@ -220,7 +289,7 @@ class Scenario:
         record = self._record(self._images[partition].image)
         handled = self._next(partition)
         for index, problem in handled.failures.items():
-            row = self._images[partition].image.quarantine[-1]
+            row = self._images[partition].image.quarantine.listed[-1]
             message = f"{row.command} of {row.key!r}"
             if index >= 0:
                 content: Any = self._codec.decode_record(record)
@@ -248,7 +317,7 @@ class Scenario:
         return (self._now - _EPOCH) // _MS
 
 
-def _dropped(_handled: Handled, _image: Image) -> None:
+def _dropped(_handled: Handled) -> None:
     """Effects of a replay: they are in the log already."""
 
 

@@ -17,8 +17,9 @@ from pydantic.fields import FieldInfo
 
 from engram.errors import Misuse
 from engram.model.app import App
-from engram.model.command import Command
+from engram.model.command import Broadcast, Command
 from engram.model.context import check_key
+from engram.model.entity import EVERYWHERE
 from engram.model.shape import part_fields
 
 KEYS = ("ada", "bob", "cleo")
@@ -45,7 +46,7 @@ def commands(
     Fields follow their types and the limits in them (`Field(min_length=1)`, `ge=0`, `pattern=...`); what a model's
     own validators refuse is drawn again. Keys are few, so that commands meet, and about half of all texts are one
     of them, so that commands name each other's entities. Date-times are in UTC. A type that Hypothesis does not know
-    is made known with its `register_type_strategy`.
+    is made known with its `register_type_strategy`. The key of a broadcast is that of what is shared.
     """
     for key in keys:
         check_key(key)
@@ -56,7 +57,10 @@ def commands(
         raise Misuse("No keys were given: commands need at least one.")
     chosen = types or tuple(app.commands.values())
     maker = _Maker(tuple(keys))
-    return st.tuples(st.sampled_from(list(keys)), st.one_of([maker.model(cls) for cls in chosen]))
+    some, everywhere = st.sampled_from(list(keys)), st.just(EVERYWHERE)
+    return st.one_of(
+        [st.tuples(everywhere if issubclass(cls, Broadcast) else some, maker.model(cls)) for cls in chosen]
+    )
 
 
 class _Maker:

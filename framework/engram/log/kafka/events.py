@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from kafka import KafkaProducer, errors
 
-from engram.log.base import OutEvent
 from engram.log.kafka import clients
 from engram.log.kafka.form import event_headers, event_of
 from engram.log.kafka.problems import explain
 from engram.log.kafka.reader import Reader
 from engram.log.kafka.settings import KafkaSettings
+from engram.model.effects import OutEvent
 
 _NONE_YET = (-1, -1, -1)
 

@@ -13,8 +13,10 @@ from typing import Any
 
 from engram.codec.record import Kind, Origin, PlainHeader, Record, encode_plain
 from engram.errors import Corrupt
-from engram.log.base import Entry, OutEvent
+from engram.log.base import Entry
 from engram.log.partitioner import partition_of
+from engram.model.effects import OutEvent
+from engram.model.version import read_version
 
 Headers = list[tuple[str, bytes]]
 
@@ -97,6 +99,7 @@ def event_headers(event: OutEvent, app: str) -> Headers:
         "ce_typeversion": str(event.version),
         "ce_position": place,
         "ce_number": str(event.number),
+        "ce_root": event.root,
     }
     return [(name, value.encode()) for name, value in attributes.items()]
 
@@ -113,10 +116,11 @@ def event_of(found: Any) -> OutEvent:
             int(index),
             int(said["ce_number"]),
             said["ce_type"],
-            int(said["ce_typeversion"]),
+            read_version(said["ce_typeversion"]),
             found.timestamp,
             said["ce_subject"],
             found.value,
+            said["ce_root"],
         )
     except (KeyError, ValueError, AttributeError) as problem:
         raise Corrupt(

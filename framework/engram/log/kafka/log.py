@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from kafka import KafkaProducer, errors
 
 from engram.codec.record import Kind, Origin, Record
 from engram.errors import EngramError, Misuse, Unavailable
-from engram.log.base import Entry, OutEvent, check_partitions
+from engram.log.base import Entry, check_partitions
 from engram.log.kafka import clients
 from engram.log.kafka.events import EventsOut
 from engram.log.kafka.form import event_of, headers_of, records_of
@@ -22,11 +24,14 @@ from engram.log.kafka.reader import Reader, Tail
 from engram.log.kafka.settings import KafkaSettings
 from engram.log.kafka.topics import open_topics
 from engram.log.memory import MemoryWatch
+from engram.model.effects import OutEvent
 
 # How far back a new owner looks for messages that an earlier one already sent; older ones are sent again, and dropped.
 _ORIGINS_BACK = 500
 _EVENTS_AT_ONCE = 1000
 _VISIBLE_S = 10.0
+# So many readers of a partition's events, each at a place of its own, find it again without reading all before it.
+_MARKS = 1000
 
 
 class KafkaLog:
@@ -50,8 +55,8 @@ class KafkaLog:
         self._watches: set[MemoryWatch] = set()
         self._origins: dict[int, dict[int, Origin]] = {}
         self._seen: dict[int, int] = {}  # how far a partition goes at least, as this process was told
-        # The place of the last event that was read, and where in the topic the next one is.
-        self._given: dict[int, tuple[tuple[int, int, int], int]] = {}
+        # Places that were read from and to, in order, and where in the topic the events after each are.
+        self._marks: dict[int, list[tuple[tuple[int, int, int], int]]] = {}
         self._reader = Reader(settings)
         self._events = EventsOut(settings, app, self._reader)
         self._producer: KafkaProducer | None = None
@@ -181,14 +186,12 @@ class KafkaLog:
         return self._origins[partition].get(origin_partition)
 
     def events(self, partition: int, *, after: tuple[int, int, int], limit: int) -> list[OutEvent]:
-        """Goes on where the last call for the partition ended, if that was there; otherwise from the topic's beginning.
+        """Goes on where an earlier call for the partition began or ended; if none did, from the topic's beginning.
 
         Other systems read the topic with a consumer of their own.
         """
         found: list[OutEvent] = []
-        known, offset = self._given.get(partition, (after, 0))
-        if known > after:
-            offset = 0
+        offset = start = self._mark_before(partition, after)
         # Readers see a transaction a moment after its commit; this process waits for its own.
         wanted, seen = self._events.last(partition), after
         deadline = time.monotonic() + _VISIBLE_S
@@ -206,8 +209,26 @@ class KafkaLog:
                     break
             else:
                 offset = end
-        self._given[partition] = seen, offset
+        self._mark(partition, after, start)
+        self._mark(partition, seen, offset)
         return found
+
+    def _mark_before(self, partition: int, place: tuple[int, int, int]) -> int:
+        with self._lock:
+            marks = self._marks.get(partition, [])
+            number = bisect_right(marks, place, key=itemgetter(0))
+            return marks[number - 1][1] if number else 0
+
+    def _mark(self, partition: int, place: tuple[int, int, int], offset: int) -> None:
+        with self._lock:
+            marks = self._marks.setdefault(partition, [])
+            number = bisect_right(marks, place, key=itemgetter(0))
+            if number and marks[number - 1][0] == place:
+                marks[number - 1] = place, max(offset, marks[number - 1][1])
+            else:
+                marks.insert(number, (place, offset))
+            if len(marks) > _MARKS:
+                del marks[::2]
 
     def watch(self, partitions: Sequence[int] | None = None) -> MemoryWatch:
         with self._lock:

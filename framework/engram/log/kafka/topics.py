@@ -17,7 +17,7 @@ from engram.log.kafka import clients
 from engram.log.kafka.problems import explain
 from engram.log.kafka.settings import KafkaSettings
 
-FORMAT = 1
+FORMAT = 2
 _MAX_PARTITIONS = 1 << 15
 _TOPICS = 3
 _READY_S = 30.0

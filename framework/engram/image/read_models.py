@@ -1,0 +1,292 @@
+"""The read models of a partition, kept up to date with its entities.
+
+They follow from the entities, so they are no part of the digest, and nothing that goes wrong in them changes what a
+command does.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from operator import ne
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from engram.codec.codec import Codec
+from engram.codec.rows import Row, RowCodec
+from engram.errors import Misuse, Quarantined, Unavailable
+from engram.image.guard import assigned_fields, guard_for
+from engram.image.home import Home
+from engram.image.outcome import Outcome, Verdict
+from engram.image.row_index import Index, SortedRows, TextIndex, index_for
+from engram.model.app import entity_of
+from engram.model.command import Command
+from engram.model.entity import Entity
+from engram.model.read_model import Search, source_of
+
+Work = Iterable[tuple[int, Command[Any, Any], str]]
+NewTextIndex = Callable[[], TextIndex]
+
+_NO_ROWS: list[Row] = []
+
+
+class ReadModelState(NamedTuple):
+    """How a read model is doing in a partition: how many of all entities it has been through, or what broke it."""
+
+    name: str
+    done: int
+    total: int
+    problem: str = ""
+
+
+class ReadModels:
+    """All read models of an image. Used between records, on the shard's thread."""
+
+    def __init__(self, codec: Codec, homes: Mapping[type[Entity], Home], new_text_index: NewTextIndex) -> None:
+        self._models: dict[str, _Kept] = {}
+        self._groups: dict[type[Entity], _Group] = {}
+        for name, cls in codec.app.read_models.items():
+            home = homes[source_of(cls)]
+            engine = new_text_index() if issubclass(cls, Search) else None
+            self._models[name] = kept = _Kept(codec.rows[name], home, engine)
+            self._groups.setdefault(home.cls, _Group(home)).models.append(kept)
+        for group in self._groups.values():
+            group.home.encode_rows = group.encoded
+        self._by_command = {
+            cls: self._groups[entity_of(cls)].touched
+            for cls in codec.app.commands.values()
+            if entity_of(cls) in self._groups
+        }
+
+    def touch(self, work: Work, outcomes: Iterable[Outcome]) -> None:
+        """Notes which entities have been changed by commands: `refresh` looks at them."""
+        for (_, command, key), outcome in zip(work, outcomes, strict=True):
+            touched = self._by_command.get(type(command))
+            if touched is not None and outcome.verdict is Verdict.REPLY:
+                touched[key] = None
+
+    def refresh(self, offset: int) -> None:
+        """Brings the rows of all touched entities up to date, at the end of the record at `offset`. Never raises."""
+        for group in self._groups.values():
+            if group.touched:
+                for key in group.touched:
+                    group.refresh(key, group.home.entities[key], offset)
+                group.touched.clear()
+
+    # Loading and building
+
+    def load(self, rows: Mapping[str, Mapping[str, bytes | None]]) -> None:
+        """After a load of entities: takes in the rows that were kept with them, by entity type and key. Where there are
+        none, or rows of other code, the entity waits for its turn."""
+        for group in self._groups.values():
+            group.load(rows.get(group.home.name, {}))
+
+    @property
+    def building(self) -> bool:
+        return any(group.waiting for group in self._groups.values())
+
+    def advance(self, limit: int, offset: int) -> bool:
+        """Goes through up to `limit` entities that are waiting; False when none is."""
+        for group in self._groups.values():
+            while group.waiting and limit:
+                limit -= 1
+                group.build(group.waiting.popitem()[0], offset)
+        return self.building
+
+    def states(self) -> list[ReadModelState]:
+        return [model.state() for model in self._models.values()]
+
+    # Reading
+
+    def index(self, name: str) -> Index:
+        """Where the rows of a read model are, all of them.
+
+        Raises `Unavailable` while it is being built, `Quarantined` when it is broken, and `Misuse` for one that the
+        app does not have.
+        """
+        model = self._models.get(name)
+        if model is None:
+            raise Misuse(f"There is no read model {name!r}: the app has {', '.join(sorted(self._models)) or 'none'}.")
+        return model.readable()
+
+
+class _Group:
+    """The read models of one entity type."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.models: list[_Kept] = []
+        self.touched: dict[str, None] = {}
+        self.waiting: dict[str, None] = {}
+
+    def encoded(self, key: str) -> bytes:
+        """The rows that read models have of an entity, by their marks, as JSON. Never raises."""
+        found = ((model.mark, model.encoded(key)) for model in self.models)
+        return b"{%s}" % b",".join(b'"%s":%s' % (mark.encode(), rows) for mark, rows in found if rows is not None)
+
+    def load(self, rows: Mapping[str, bytes | None]) -> None:
+        keys = self.home.all_keys()
+        loaded: dict[str, dict[str, Any]] = {key: from_json(data) for key in keys if (data := rows.get(key))}
+        for model in self.models:
+            model.load(keys, {key: found[model.mark] for key, found in loaded.items() if model.mark in found})
+        self.waiting = {key: None for key in keys if any(key in model.waiting for model in self.models)}
+
+    def refresh(self, key: str, entity: Entity, offset: int) -> None:
+        self.waiting.pop(key, None)
+        for model in self.models:
+            model.refresh(key, entity, offset)
+
+    def build(self, key: str, offset: int) -> None:
+        waiting = [model for model in self.models if key in model.waiting]
+        try:
+            entity = self.home.peek(key)
+        except Exception as problem:  # noqa: BLE001 - a state that cannot be decoded is for its next command to tell
+            for model in waiting:
+                model.break_down(key, offset, problem)
+            return
+        for model in waiting:
+            model.refresh(key, entity, offset)
+        self.home.dirty.add(key)  # so that the next snapshot has its rows
+
+
+class _Kept:
+    """One read model: the rows of every entity, and the index of all rows."""
+
+    def __init__(self, codec: RowCodec, home: Home, engine: TextIndex | None) -> None:
+        self._codec = codec
+        self._home = home
+        self._compute = codec.cls().rows
+        self._guard = guard_for(home.cls, assigned_fields(codec.cls.rows, home.cls))
+        self._watched = self._guard.whole or bool(self._guard.names)
+        self._undo = home.undo
+        self.mark = codec.mark
+        self._rows: dict[str, list[Row] | bytes] = {}  # of entities that are as in a snapshot, encoded
+        self._index: Index = index_for(codec.cls, engine)
+        self._problem = self._told = ""
+        self._total = 0
+        self.waiting: set[str] = set()
+
+    def load(self, keys: Iterable[str], found: Mapping[str, list[Any]]) -> None:
+        """Takes in the rows of entities that were found; the others wait."""
+        self._rows = {key: to_json(values) for key, values in found.items() if values}
+        self._index.load((key, row) for key, values in found.items() for row in self._codec.placed_in(values))
+        self.waiting = {key for key in keys if key not in found}
+        self._total = len(found) + len(self.waiting)
+
+    def encoded(self, key: str) -> bytes | None:
+        """All rows of an entity; None if they are not known, or would not be known again."""
+        if self._problem or not self.mark or key in self.waiting:
+            return None
+        rows = self._rows.get(key, _NO_ROWS)
+        try:
+            return rows if isinstance(rows, bytes) else self._codec.encode(rows)
+        except Exception as problem:  # noqa: BLE001 - a snapshot goes on without them
+            self.break_down(key, None, problem)
+            return None
+
+    def refresh(self, key: str, entity: Entity, offset: int) -> None:
+        """Compares the rows that the entity has now with those it had, and indexes the difference."""
+        if self._problem:
+            return
+        if self.waiting:
+            self.waiting.discard(key)
+        try:
+            rows = self._guarded(key, entity) if self._watched else list(self._compute(entity))
+            if self._undo:
+                raise self._meddled()
+            old = self._rows.get(key, _NO_ROWS)
+            if rows != old:
+                self._replace(key, old, rows)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the command stands and the shard goes on
+            self._undo.roll_back()
+            self.break_down(key, offset, problem)
+
+    def break_down(self, key: str, offset: int | None, problem: Exception) -> None:
+        """From here on it only says what was wrong."""
+        where = f"{self._home.name} {key!r}, {'for a snapshot' if offset is None else f'at record {offset}'}"
+        trace = "".join(traceback.format_exception(problem)).rstrip()
+        self._told = (
+            f"Read model {self._codec.name} is broken since it came to {where}: {type(problem).__name__}: {problem}"
+        )
+        self._problem = f"{self._told}\n{trace}"
+        self._rows = {}
+        self._index = SortedRows()
+        self.waiting = set()
+
+    def state(self) -> ReadModelState:
+        return ReadModelState(self._codec.name, self._total - len(self.waiting), self._total, self._problem)
+
+    def readable(self) -> Index:
+        if self._problem:
+            raise Quarantined(f"{self._told}. The status of the app has the traceback.")
+        if self.waiting:
+            done = f"{self._total - len(self.waiting):,} of {self._total:,} entities"
+            raise Unavailable(f"Read model {self._codec.name} is being built: {done} are done.")
+        return self._index
+
+    def _guarded(self, key: str, entity: Entity) -> list[Row]:
+        """The rows, by a method of which it is not certain that it assigns no fields."""
+        guard = self._guard
+        before = guard.captured(entity)
+        try:
+            return list(self._compute(entity))
+        finally:
+            if not guard.unchanged(entity, key, before):
+                self._undo.roll_back()
+                guard.restore(entity, key, before)
+                raise self._meddled()
+
+    def _meddled(self) -> Misuse:
+        return Misuse(f"{self._codec.cls.__name__}.rows changed its entity; rows are only read from it.")
+
+    def _replace(self, key: str, old: list[Row] | bytes, rows: list[Row]) -> None:
+        if isinstance(old, bytes):
+            kept = self._replace_encoded(key, old, rows)
+        else:
+            kept, removed, added = difference(old, rows)
+            self._move(key, map(self._codec.placed, removed), map(self._codec.placed, added))
+        if kept:
+            self._rows[key] = kept
+        else:
+            del self._rows[key]
+
+    def _replace_encoded(self, key: str, old: bytes, rows: list[Row]) -> list[Row]:
+        """For the first time since a snapshot: rows are compared as JSON, which is what the index has."""
+        encoded = self._codec.encode(rows)
+        if encoded != old:
+            _, removed, added = difference(self._codec.decode_placed(old), self._codec.decode_placed(encoded))
+            self._move(key, removed, added)
+        return rows
+
+    def _move(self, key: str, removed: Iterable[Row], added: Iterable[Row]) -> None:
+        self._index.remove(key, removed)
+        self._index.add(key, added)
+
+
+def difference(old: list[Row], new: list[Row]) -> tuple[list[Row], Iterable[Row], Iterable[Row]]:
+    """What is kept, as in `new`; what goes; what comes. Of rows that are equal the old ones are kept: 1 and 1.0 are
+    equal, and the index has the first.
+
+    Most often a row is added at the end, or one goes from anywhere: that is found without hashing any.
+    """
+    size = len(old)
+    if new[:size] == old:
+        return old + new[size:], (), new[size:]
+    differs = list(map(ne, old, new))
+    at = differs.index(True) if True in differs else len(new)
+    end = size - 1
+    if old[at + 1 :] == new[at:end]:
+        return old[:at] + old[at + 1 :] + new[end:], old[at : at + 1], new[end:]
+    return _difference_by_hash(old, new)
+
+
+def _difference_by_hash(old: list[Row], new: list[Row]) -> tuple[list[Row], Iterable[Row], Iterable[Row]]:
+    same = dict(zip(old, old, strict=True))
+    kept = [same.get(row, row) for row in new]
+    before, now = set(old), set(new)
+    if len(before) == len(old) and len(now) == len(new):
+        return kept, before - now, now - before
+    counts, counted = Counter(old), Counter(new)
+    return kept, (counts - counted).elements(), (counted - counts).elements()

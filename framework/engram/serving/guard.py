@@ -1,0 +1,151 @@
+"""Before a request is answered: is there room, who is it, is it too much, and may they."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engram.errors import Denied, EngramError, Unauthenticated
+from engram.model.guarded import Guarded
+from engram.model.principal import ANONYMOUS, Principal, Rule, allow
+from engram.serving.access import Access, LimitSettings
+from engram.serving.authentication import Authenticator
+from engram.serving.limits import Buckets
+from engram.serving.metrics import Metrics
+from engram.serving.problems import of_error, problem
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class _TooMany(Exception):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
+class Guard:
+    """Stands before every route. Without an access file everybody may everything, as long as there is room.
+
+    A token that is not good is refused on every route but open ones, even where none is needed.
+    """
+
+    def __init__(self, access: Access | None, *, app: str, metrics: Metrics) -> None:
+        limits = LimitSettings() if access is None else access.limits
+        self._authenticator = None if access is None else Authenticator(access)
+        self._buckets = Buckets(rate=limits.requests_per_second, burst=limits.burst)
+        self._in_flight = 0
+        self._most_in_flight = limits.in_flight
+        self._app = app
+        self._metrics = metrics
+        self.body_bytes = limits.body_bytes
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is authentication."""
+        return self._authenticator is not None
+
+    def before(self, endpoint: Endpoint, rule: Rule | None, *, always: bool = False) -> Endpoint:
+        """The endpoint for those whom the rule lets; without a rule for all, known or not. `always`: even when there is
+        no room, because that is what it tells."""
+
+        async def guarded(request: Request) -> Response:
+            if self._in_flight >= self._most_in_flight and not always:
+                return self._overloaded()
+            self._in_flight += 1
+            self._metrics.in_flight.set(self._in_flight)
+            try:
+                await self._admit(request, rule)
+                return await endpoint(request)
+            except _TooMany as much:
+                return self._too_many(much.seconds)
+            except Denied as error:
+                return self._denied(error, request)
+            except EngramError as error:  # nobody can tell now whose token it is
+                return of_error(error)
+            finally:
+                self._in_flight -= 1
+                self._metrics.in_flight.set(self._in_flight)
+
+        return guarded
+
+    def check(self, request: Request, asked: Guarded, key: str) -> Principal | None:
+        """Who sends or asks this for the entity of that key; None when nobody is asked who they are.
+
+        Raises `Denied` when they may not.
+        """
+        principal: Principal | None = request.state.principal
+        if principal is None or asked.authorize(principal, key):
+            return principal
+        name = asked.__engram__.name
+        if not asked.says_who():
+            raise Denied(f"{name} does not say who may: give its class an authorize=, such as allow.owner.")
+        raise Denied(f"{name} for {key!r} is not for {principal.name or 'everybody'}.")
+
+    async def _admit(self, request: Request, rule: Rule | None) -> None:
+        request.state.principal = None
+        if self._authenticator is None or rule is None:
+            return
+        principal = request.state.principal = await self._authenticated(request, self._authenticator)
+        self._count(f"name {principal.name}" if principal.known else _address(request))
+        if not rule(principal, ""):
+            raise Denied(f"{request.method} {request.url.path} is not for {principal.name or 'everybody'}.")
+
+    async def _authenticated(self, request: Request, authenticator: Authenticator) -> Principal:
+        header = request.headers.get("authorization")
+        if header is None:
+            return ANONYMOUS
+        try:
+            scheme, _, token = header.partition(" ")
+            if scheme.lower() != "bearer":
+                raise Unauthenticated("The Authorization header must be: Bearer TOKEN.")
+            return await authenticator.authenticate(token.strip())
+        except Unauthenticated:
+            self._count(_address(request))  # trying tokens out is limited too
+            raise
+
+    def _count(self, name: str) -> None:
+        seconds = self._buckets.take(name)
+        if seconds:
+            raise _TooMany(seconds)
+
+    def _overloaded(self) -> Response:
+        self._metrics.refused("overloaded")
+        text = f"There are {self._in_flight:,} requests under way, and no room for more. Nothing was done: try again."
+        return problem(503, "overloaded", text)
+
+    def _too_many(self, seconds: float) -> Response:
+        self._metrics.refused("too_many")
+        response = problem(429, "too_many_requests", f"Too many requests: the next one fits in {seconds:.2f} s.")
+        response.headers["Retry-After"] = str(math.ceil(seconds))
+        return response
+
+    def _denied(self, error: Denied, request: Request) -> Response:
+        principal: Principal | None = request.state.principal
+        if principal is not None and principal.known:
+            self._metrics.refused("denied")
+            return of_error(error)
+        self._metrics.refused("unauthenticated")
+        how, bad = "Send a token that is good, as Authorization: Bearer TOKEN.", "authorization" in request.headers
+        response = of_error(Unauthenticated(f"{error} {how}"))
+        invalid = ', error="invalid_token"' if bad else ""
+        response.headers["WWW-Authenticate"] = f'Bearer realm="{self._app}"{invalid}'
+        return response
+
+
+def scoped(principal: Principal | None, name: str) -> str:
+    """The name of a session or an idempotency key, as that of the principal: nobody gets at another's replies."""
+    if principal is None:
+        return name
+    return f"{hashlib.sha256(principal.name.encode(errors='replace')).hexdigest()[:16]}.{name}"
+
+
+EVERYBODY = allow.anyone
+OPERATORS = allow.operator
+
+
+def _address(request: Request) -> str:
+    return f"address {request.client.host if request.client else ''}"

@@ -1,0 +1,48 @@
+"""When a shard does what nobody tells it to do, and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """When a partition is snapshotted: after so many handled commands, or after so many seconds in which anything was
+    handled, but not before `snapshot_pause` seconds have passed since the last one. Never two at once. While one is
+    taken, the shard does nothing else for up to `snapshot_budget_ms` at a time. One that failed is tried again after a
+    pause that doubles with each failure. A stop waits for its last ones for up to `stop_within` seconds.
+
+    Under full load, with most of a million entities changed each time, a snapshot takes the shard seconds: the pause
+    after one is so long that they take `snapshot_share` of its time at most.
+
+    `hot_entities` is how many of a partition's entities are kept as objects; the others are encoded, and wait on disk
+    if the shard has room there. 0 is all.
+
+    `missed_records` is how many records are replayed at most to tell subscribers what they have missed.
+
+    And when a handler is reported as stuck: after a record has been in hand for `stuck_after` seconds.
+    """
+
+    snapshot_every: int = 20_000
+    snapshot_seconds: float = 300.0
+    snapshot_pause: float = 0.0
+    snapshot_budget_ms: float = 5.0
+    snapshot_share: float = 0.1
+    hot_entities: int = 0
+    missed_records: int = 100_000
+    stop_within: float = 50.0
+    stuck_after: float = 10.0
+
+    def due(self, commands: int, seconds: float, cost: float) -> bool:
+        """Whether it is time, with so many commands and seconds since the last, which took `cost` seconds."""
+        if commands == 0 or seconds < max(self.snapshot_pause, cost / self.snapshot_share - cost):
+            return False
+        return commands >= self.snapshot_every or seconds >= self.snapshot_seconds
+
+    def retry_pause(self, failures: int) -> float:
+        """Seconds until the next attempt, after so many that failed in a row: a store that is away is not hammered, and
+        once it is back, not much time goes by."""
+        return max(self.snapshot_pause, min(_FIRST_PAUSE_S * 2.0 ** (failures - 1), _LONGEST_PAUSE_S))

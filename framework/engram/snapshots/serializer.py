@@ -1,0 +1,60 @@
+"""How a snapshot's parts become bytes: an interface whose implementations have names and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from engram.errors import Corrupt
+from engram.image.contents import EntityColumns, Memory, columns_of, rows_of
+from engram.snapshots.manifest import PartEntry
+from engram.snapshots.parquet import ParquetJson
+
+
+class Serializer(Protocol):
+    """Writes parts and reads them. Its `form` is its name and version: what was written under a form is read for ever,
+    so bytes that older code could not read are a new form, and a new class. Methods that read raise `Corrupt`."""
+
+    form: str
+
+    def encode(self, entities: Sequence[EntityColumns]) -> bytes:
+        """A part with these entities."""
+
+    def merge(self, parts: Sequence[bytes]) -> tuple[bytes, int]:
+        """One part with the newest row of every entity, and how many that are. Later parts are newer."""
+
+    def decode(self, part: bytes) -> list[EntityColumns]:
+        """The entities of a part, by type and version."""
+
+    def encode_memory(self, memory: Memory) -> bytes:
+        """The part with all that is no entity."""
+
+    def decode_memory(self, part: bytes) -> Memory:
+        """What `encode_memory` was given."""
+
+
+class Serializers:
+    """Those that this Engram knows: the first one writes, each reads what it has written."""
+
+    def __init__(self, *known: Serializer) -> None:
+        self.writing = known[0]
+        self._known: Mapping[str, Serializer] = {serializer.form: serializer for serializer in known}
+
+    def of(self, part: PartEntry) -> Serializer:
+        """The one that wrote the part. Raises `Corrupt` for a form that is not known here."""
+        form = part.form or ParquetJson.form
+        if form not in self._known:
+            names = ", ".join(self._known)
+            raise Corrupt(f"its part {part.name} has the form {form}, and this Engram reads {names}: run a newer one")
+        return self._known[form]
+
+    def merge(self, before: Sequence[tuple[PartEntry, bytes]], changed: bytes) -> tuple[bytes, int]:
+        """One part in the form of today, of older ones in any form and of what has changed since."""
+        if all(self.of(part) is self.writing for part, _ in before):
+            return self.writing.merge([*(data for _, data in before), changed])
+        older = [columns for part, data in before for columns in self.of(part).decode(data)]
+        newest = rows_of([*older, *self.writing.decode(changed)])
+        return self.writing.encode(columns_of(newest)), len(newest)
+
+
+SERIALIZERS = Serializers(ParquetJson())
