@@ -17,6 +17,7 @@ from engram.log.base import READ_BYTES, Entry
 from engram.log.kafka.log import KafkaLog
 from engram.log.kafka.settings import parse_kafka_url
 from engram.log.partitioner import partition_of
+from engram.log.scan import scan
 from engram.shard.replay import replay_until
 from kafka import KafkaProducer
 
@@ -130,7 +131,7 @@ def test_plain_commands_are_handled_by_a_shard_like_any_other(new_log: KafkaLog,
         image = owner.image(0)
 
         assert counter(image, "ada").value == 333
-        assert [record.kind for record in new_log.read(0, 0, limit=10)] == [
+        assert [record.kind for record in scan(new_log, 0)] == [
             Kind.EPOCH,
             *[Kind.PLAIN, Kind.COMMANDS] * 3,
         ]
@@ -179,9 +180,9 @@ def test_a_batch_that_is_large_when_unpacked_is_read_in_pieces(kafka: Brokers, n
     writer.producer.flush()
     writer.producer.close()
     first = new_log.read(0, 0, limit=100)
-    second = new_log.read(0, len(first), limit=100)
+    second = list(scan(new_log, 0, len(first)))
     new_log.append([Entry(0, Kind.COMMANDS, 0, b"later")])
-    again = new_log.read(0, len(first), limit=100)
+    again = list(scan(new_log, 0, len(first)))
 
     assert len(first) == READ_BYTES // 1_000_001
     assert [(record.offset, record.kind) for record in first + second] == [(n, Kind.PLAIN) for n in range(24)]

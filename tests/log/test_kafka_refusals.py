@@ -22,6 +22,7 @@ from engram.log.kafka import clients, reader, topics
 from engram.log.kafka.log import KafkaLog
 from engram.log.kafka.settings import parse_kafka_url
 from engram.log.open import open_log
+from engram.log.scan import scan
 from engram.model.effects import OutEvent
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -227,7 +228,7 @@ def test_processes_that_make_a_log_at_once_make_one(url: str):
     said = [maker.communicate(timeout=DEADLINE_S)[0].strip() for maker in makers]
     log = open_log(url, "app")
     held = log.partitions
-    payloads = {record.payload.decode() for record in log.read(0, 0, limit=10)}
+    payloads = {record.payload.decode() for record in scan(log, 0)}
     log.close()
 
     assert held in wanted
@@ -442,7 +443,7 @@ def test_records_deleted_from_the_head_are_told(admin: KafkaAdminClient, log: Ka
         "missing records back, or start from a snapshot that covers them."
     )
     assert said == [f"Record {offset} {told}" for offset in (0, 2, 0)]
-    assert [record.payload for record in log.read(0, 3, limit=10)] == [b"3", b"4"]
+    assert [record.payload for record in scan(log, 0, 3)] == [b"3", b"4"]
 
 
 def test_a_deleted_topic_is_told(

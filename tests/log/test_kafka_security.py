@@ -17,6 +17,7 @@ from engram.errors import Misuse, Unavailable
 from engram.log.base import Entry
 from engram.log.kafka import clients
 from engram.log.open import open_log
+from engram.log.scan import scan
 from engram.model.effects import OutEvent
 
 from tests.dev.certificates import Certificates, make_certificates
@@ -124,7 +125,7 @@ def use(url: str) -> Used:
         offsets = log.append([Entry(1, Kind.COMMANDS, 0, b"one"), Entry(1, Kind.COMMANDS, 0, b"two")], [EVENT])
         awake = bool(select.select([watch], [], [], DEADLINE_S)[0])
         watch.close()
-        payloads = [record.payload for record in log.read(1, 0, limit=10)]
+        payloads = [record.payload for record in scan(log, 1)]
         return Used(offsets, payloads, awake, log.events(1, after=(-1, -1, -1), limit=10))
     finally:
         log.close()

@@ -11,11 +11,12 @@ from engram.codec.record import CommandsHeader, Kind, MessagesHeader, PlainHeade
 from engram.errors import Corrupt, Misuse
 from engram.log.base import Log
 from engram.log.open import open_log
+from engram.log.scan import scan
 from engram.model.version import Version, read_version
 from engram.snapshots.base import Loaded
 from engram.snapshots.open import open_store
 
-_READ_RECORDS = 200
+_RECORDS_PER_LINE = 1000
 _READ_EVENTS = 1000
 _BEFORE_ALL = (-1, 0, 0)
 
@@ -52,15 +53,14 @@ def held_by_snapshots(url: str, app: str) -> Held:
 
 
 def _count_records(log: Log, partition: int, held: Held) -> None:
-    offset, end = 0, log.end(partition)
-    while offset < end and (records := log.read(partition, offset, limit=_READ_RECORDS)):
-        show_progress(f"reading: partition {partition}, record {offset:,} of {end:,}")
-        for record in records:
-            try:
-                _count_record(record, held)
-            except ValueError as problem:
-                raise Corrupt(f"Record {record.offset} of partition {partition} has no header: {problem}") from problem
-        offset = records[-1].offset + 1
+    end = log.end(partition)
+    for record in scan(log, partition, 0, end):
+        if record.offset % _RECORDS_PER_LINE == 0:
+            show_progress(f"reading: partition {partition}, record {record.offset:,} of {end:,}")
+        try:
+            _count_record(record, held)
+        except ValueError as problem:
+            raise Corrupt(f"Record {record.offset} of partition {partition} has no header: {problem}") from problem
 
 
 def _count_record(record: Record, held: Held) -> None:

@@ -20,6 +20,7 @@ from engram.codec.record import Epoch, Kind, Origin, Record
 from engram.errors import Corrupt, Misuse
 from engram.log.base import Log
 from engram.log.open import open_log
+from engram.log.scan import scan
 from engram.log.stream import time_text
 from engram.shard.reference import resolve_app
 
@@ -37,7 +38,7 @@ def show_log(reference: str, url: str, *, partition: int | None, start: int, lim
         tell = _teller(Codec(app), json=json)
         ends = {p: log.end(p) for p in _chosen(log, partition)}
         begins = {p: start if start >= 0 else max(0, end + start) for p, end in ends.items()}
-        found = islice(_in_time_order(_records(log, p, begins[p], ends[p], limit) for p in ends), limit)
+        found = islice(_in_time_order(scan(log, p, begins[p], min(ends[p], begins[p] + limit)) for p in ends), limit)
         shown = 0
         for shown, record in enumerate(found, 1):  # noqa: B007 - counted for what comes after
             tell(record)
@@ -72,12 +73,6 @@ def _chosen(log: Log, partition: int | None) -> Sequence[int]:
     if partition is not None and not 0 <= partition < log.partitions:
         raise Misuse(f"There is no partition {partition}: the log has 0 to {log.partitions - 1}.")
     return range(log.partitions) if partition is None else [partition]
-
-
-def _records(log: Log, partition: int, offset: int, end: int, limit: int) -> Iterator[Record]:
-    while offset < end and (records := log.read(partition, offset, limit=min(limit, _READ_RECORDS, end - offset))):
-        yield from records
-        offset = records[-1].offset + 1
 
 
 def _in_time_order(partitions: Iterable[Iterable[Record]]) -> Iterator[Record]:

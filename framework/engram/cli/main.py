@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from engram.cli.commands import dev, log, quarantine, schema, snapshot
+from engram.cli.options import GATEWAY, AppReference, Json, LogUrl, Partition, Token, Url
 from engram.cli.output import refuse_nicely
 
 app = typer.Typer(
@@ -18,49 +20,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-AppReference = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app, such as sample_apps.social:app")]
-LogUrl = Annotated[
-    str, typer.Option("--log", metavar="URL", help="The command log: sqlite:PATH or kafka://HOST:PORT/TOPIC")
-]
-Url = Annotated[str, typer.Option("--url", help="Where the app's gateway is.")]
-Token = Annotated[
-    str, typer.Option("--token", help="Who you are, where the app wants to know; by default what ENGRAM_TOKEN holds.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-JsonLines = Annotated[
-    bool, typer.Option("--json", help="Print a line of JSON for each record, with all that is in it.")
-]
-Partition = Annotated[int | None, typer.Option(min=0, help="Only this one; all by default.")]
-
-Positions = Annotated[list[str], typer.Argument(metavar="POSITION...", help="Where they are, such as 3:1042.0")]
-SomePositions = Annotated[
-    list[str] | None, typer.Argument(metavar="[POSITION...]", help="Where they are, such as 3:1042.0")
-]
-Every = Annotated[bool, typer.Option("--all", help="All of them, in the order of the log.")]
-Baseline = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The baseline; schema.json beside the app's module by default.")
-]
-
-LogOfSnapshots = Annotated[str | None, typer.Option("--log", metavar="URL", help="The log that they are beside.")]
-Snapshots = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Where the snapshots are, if not beside the log: a folder, or s3://BUCKET/PREFIX"),
-]
-
-_GATEWAY = "http://127.0.0.1:8080"
-
-dev = typer.Typer(help="What an app needs around it while it is written.", no_args_is_help=True)
-app.add_typer(dev, name="dev")
-log = typer.Typer(help="The records of a log: see them, follow them, copy them.", no_args_is_help=True)
-app.add_typer(log, name="log")
-quarantine = typer.Typer(
-    help="Commands of a running app that failed: see them, retry them, drop them.", no_args_is_help=True
-)
-app.add_typer(quarantine, name="quarantine")
-snapshot = typer.Typer(help="Snapshots: what there is, and whether it can be used.", no_args_is_help=True)
-app.add_typer(snapshot, name="snapshot")
-schema = typer.Typer(help="The shapes of an app's types, against those that were committed.", no_args_is_help=True)
-app.add_typer(schema, name="schema")
+app.add_typer(dev.group, name="dev")
+app.add_typer(log.group, name="log")
+app.add_typer(quarantine.group, name="quarantine")
+app.add_typer(snapshot.group, name="snapshot")
+app.add_typer(schema.group, name="schema")
 
 
 @app.callback()
@@ -182,7 +146,7 @@ def send(
     key: Annotated[str, typer.Argument(help="The entity's key.")],
     body: Annotated[str, typer.Argument(metavar="JSON", help="The command's fields.")] = "{}",
     *,
-    url: Url = _GATEWAY,
+    url: Url = GATEWAY,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again gives the first reply again.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="The same as --wait log.")] = False,
     wait: Annotated[
@@ -206,7 +170,7 @@ def ask(
     key: Annotated[str, typer.Argument(help="The entity's key.")],
     body: Annotated[str, typer.Argument(metavar="JSON", help="The query's fields.")] = "{}",
     *,
-    url: Url = _GATEWAY,
+    url: Url = GATEWAY,
     at_least: Annotated[
         str, typer.Option(help="A token, or a position such as 3:1042.0, that the answer must include.")
     ] = "",
@@ -227,7 +191,7 @@ def look(
     *,
     limit: Annotated[int | None, typer.Option(min=1, max=10_000, help="How many rows; 100 by default.")] = None,
     cursor: Annotated[str, typer.Option(help="Go on after the rows that came with it.")] = "",
-    url: Url = _GATEWAY,
+    url: Url = GATEWAY,
     at_least: Annotated[str, typer.Option(help="Positions that the rows must include, with commas.")] = "",
     json: Json = False,
 ) -> None:
@@ -242,7 +206,7 @@ def look(
 def savepoint(
     name: Annotated[str | None, typer.Argument(help="What to call it; its version and the time by default.")] = None,
     *,
-    url: Url = _GATEWAY,
+    url: Url = GATEWAY,
     json: Json = False,
 ) -> None:
     """Stop a running app with a savepoint of every partition, so that another version of it can start."""
@@ -321,261 +285,6 @@ def doctor(
     from engram.cli.doctor import examine
 
     examine(folder, port, json=json)
-
-
-@dev.command("kafka")
-@refuse_nicely
-def dev_kafka(
-    *,
-    brokers: Annotated[int, typer.Option(min=1, max=9, help="How many; with three, one may be lost.")] = 1,
-    json: Json = False,
-) -> None:
-    """Run Kafka on loopback until Ctrl-C, with data that is thrown away."""
-    from engram.cli.dev import run_kafka
-
-    run_kafka(brokers, json=json)
-
-
-@log.command("show")
-@refuse_nicely
-def log_show(
-    reference: AppReference,
-    log: LogUrl,
-    *,
-    partition: Partition = None,
-    start: Annotated[
-        int, typer.Option("--from", metavar="OFFSET", help="The first record's offset; -20 is 20 before the end.")
-    ] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="How many records.")] = 20,
-    json: JsonLines = False,
-) -> None:
-    """Show records of a log: their positions, times and writers, and the commands in them."""
-    from engram.cli.log import show_log
-
-    show_log(reference, log, partition=partition, start=start, limit=limit, json=json)
-
-
-@log.command("tail")
-@refuse_nicely
-def log_tail(
-    reference: AppReference,
-    log: LogUrl,
-    *,
-    partition: Partition = None,
-    from_start: Annotated[bool, typer.Option("--from-start", help="First, what is there already.")] = False,
-    json: JsonLines = False,
-) -> None:
-    """Show records of a log as they are appended, until Ctrl-C."""
-    from engram.cli.log import tail_log
-
-    tail_log(reference, log, partition=partition, from_start=from_start, json=json)
-
-
-@log.command("copy")
-@refuse_nicely
-def log_copy(
-    reference: AppReference,
-    source: Annotated[str, typer.Argument(metavar="FROM_URL", help="The log to copy: sqlite:PATH or kafka://...")],
-    target: Annotated[str, typer.Argument(metavar="TO_URL", help="Where to; a log there must be empty.")],
-    *,
-    json: Json = False,
-) -> None:
-    """Copy a whole log, from SQLite to Kafka or back, and compare the two by replaying both."""
-    from engram.cli.copy import copy_and_compare
-
-    copy_and_compare(reference, source, target, json=json)
-
-
-@quarantine.command("list")
-@refuse_nicely
-def quarantine_list(
-    *,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the newest first.")] = 100,
-    url: Url = _GATEWAY,
-    json: Json = False,
-) -> None:
-    """Show what failed: which command, for whom, when, how often, and why."""
-    from engram.cli.quarantine import Quarantine, list_failed
-
-    list_failed(Quarantine(url, hint=_hint(url)), limit=limit, json=json)
-
-
-@quarantine.command("show")
-@refuse_nicely
-def quarantine_show(positions: Positions, *, url: Url = _GATEWAY, json: Json = False) -> None:
-    """Show failed commands with their fields and tracebacks."""
-    from engram.cli.quarantine import Quarantine, show_failed
-
-    show_failed(Quarantine(url, hint=_hint(url)), positions, json=json)
-
-
-@quarantine.command("retry")
-@refuse_nicely
-def quarantine_retry(
-    positions: SomePositions = None, *, every: Every = False, url: Url = _GATEWAY, json: Json = False
-) -> None:
-    """Send failed commands again, as new commands, and say what became of each."""
-    from engram.cli.quarantine import Quarantine, retry_failed
-
-    retry_failed(Quarantine(url, hint=_hint(url)), positions or [], every=every, json=json)
-
-
-@quarantine.command("drop")
-@refuse_nicely
-def quarantine_drop(
-    positions: SomePositions = None, *, every: Every = False, url: Url = _GATEWAY, json: Json = False
-) -> None:
-    """Give failed commands up: they leave the list, and stay in the log."""
-    from engram.cli.quarantine import Quarantine, drop_failed
-
-    drop_failed(Quarantine(url, hint=_hint(url)), positions or [], every=every, json=json)
-
-
-@snapshot.command("list")
-@refuse_nicely
-def snapshot_list(
-    reference: AppReference, *, log: LogOfSnapshots = None, snapshots: Snapshots = None, json: Json = False
-) -> None:
-    """List snapshots: of which record, how old, how many entities, what had changed, and what it cost."""
-    from engram.cli.snapshot import list_snapshots
-
-    list_snapshots(reference, log, snapshots, json=json)
-
-
-@snapshot.command("take")
-@refuse_nicely
-def snapshot_take(
-    *,
-    name: Annotated[
-        str, typer.Option(help="Makes savepoints of them: whole, and kept until somebody removes them.")
-    ] = "",
-    url: Url = _GATEWAY,
-    json: Json = False,
-) -> None:
-    """Have a running app take a snapshot of every partition, while it goes on."""
-    from engram.cli.savepoint import take_snapshots
-
-    take_snapshots(url, name=name, json=json)
-
-
-@snapshot.command("show")
-@refuse_nicely
-def snapshot_show(
-    reference: AppReference,
-    which: Annotated[
-        str, typer.Argument(metavar="SNAPSHOT", help="A savepoint's name, or PARTITION:OFFSET, such as 3:1042")
-    ],
-    *,
-    log: LogOfSnapshots = None,
-    snapshots: Snapshots = None,
-    json: Json = False,
-) -> None:
-    """Show all that is known of a snapshot, or of a savepoint in every partition: parts, types, versions, timers."""
-    from engram.cli.snapshot import show_snapshot
-
-    show_snapshot(reference, which, log, snapshots, json=json)
-
-
-@snapshot.command("restore-from")
-@refuse_nicely
-def snapshot_restore_from(
-    reference: AppReference,
-    name: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="Its name.")],
-    log: LogUrl,
-    *,
-    snapshots: Snapshots = None,
-    json: Json = False,
-) -> None:
-    """Have the next start of an app begin from a savepoint: newer snapshots are set aside. It must not be running."""
-    from engram.cli.restore import restore_from
-
-    restore_from(reference, log, snapshots, name, json=json)
-
-
-@snapshot.command("remove")
-@refuse_nicely
-def snapshot_remove(
-    reference: AppReference,
-    name: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="Its name.")],
-    *,
-    log: LogOfSnapshots = None,
-    snapshots: Snapshots = None,
-    json: Json = False,
-) -> None:
-    """Remove a savepoint, which is kept otherwise. Not while it is the newest snapshot."""
-    from engram.cli.snapshot import remove_savepoint
-
-    remove_savepoint(reference, name, log, snapshots, json=json)
-
-
-@snapshot.command("verify")
-@refuse_nicely
-def snapshot_verify(
-    reference: AppReference, *, log: LogOfSnapshots = None, snapshots: Snapshots = None, json: Json = False
-) -> None:
-    """Read every snapshot back as a start would: parts, checksums, every entity. Nothing is changed."""
-    from engram.cli.snapshot import verify_snapshots
-
-    verify_snapshots(reference, log, snapshots, json=json)
-
-
-@schema.command("record")
-@refuse_nicely
-def schema_record(
-    reference: AppReference,
-    *,
-    baseline: Baseline = None,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Also what `engram schema check` refuses: nothing that counts has it.")
-    ] = False,
-) -> None:
-    """Write the baseline: the version and shape of every type of an app. Commit it."""
-    from engram.cli.schema import record_schema
-
-    record_schema(reference, baseline, accept=accept)
-
-
-@schema.command("check")
-@refuse_nicely
-def schema_check(
-    reference: AppReference,
-    *,
-    baseline: Baseline = None,
-    log: Annotated[
-        str | None, typer.Option("--log", metavar="URL", help="Say how many of its records would be affected.")
-    ] = None,
-    snapshots: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="A folder or URL of snapshots: say how many of their entities would be affected."
-        ),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Compare an app with its baseline; exit code 2 when a shape changed without a new version."""
-    from engram.cli.schema import check_schema
-
-    check_schema(reference, baseline, log=log, snapshots=snapshots, json=json)
-
-
-@schema.command("draft")
-@refuse_nicely
-def schema_draft(
-    reference: AppReference,
-    name: Annotated[str, typer.Argument(metavar="TYPE", help="Such as user, entity:user or User.")],
-    *,
-    baseline: Baseline = None,
-    output: Annotated[Path | None, typer.Option(help="A new file for it, instead of printing it.")] = None,
-) -> None:
-    """Draft an upcaster from the baseline's version of a type to the code's, with its test."""
-    from engram.cli.schema import draft_upcaster
-
-    draft_upcaster(reference, name, baseline, output)
-
-
-def _hint(url: str) -> str:
-    """What a command line needs to reach the same app."""
-    return "" if url == _GATEWAY else f"--url {url}"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from engram.codec.record import BatchHeader, CommandsHeader, Kind, MessagesHeader, PlainHeader, Record
 from engram.errors import Corrupt, Misuse
 from engram.log.base import Log
+from engram.log.scan import scan
 from engram.model.effects import OutEvent, Place
 from engram.model.position import Position
 
@@ -169,9 +170,7 @@ def _header(record: Record) -> CommandsHeader | MessagesHeader | PlainHeader | N
 def _since(log: Log, partition: int, time: int) -> Iterator[Record]:
     """The records from the first one with that time on."""
     offset = bisect_left(range(log.end(partition)), time, key=lambda place: _time_at(log, partition, place))
-    while records := log.read(partition, offset, limit=_READ_RECORDS):
-        yield from records
-        offset = records[-1].offset + 1
+    return scan(log, partition, offset)
 
 
 def _time_at(log: Log, partition: int, offset: int) -> int:
@@ -187,8 +186,5 @@ def _backwards(log: Log, partition: int) -> Iterator[Record]:
     end = log.end(partition)
     while end > 0:
         start = max(0, end - _READ_RECORDS)
-        page: list[Record] = []
-        while start + len(page) < end:  # a read is bounded by bytes too
-            page += log.read(partition, start + len(page), limit=end - start - len(page))
-        yield from reversed(page)
+        yield from reversed(list(scan(log, partition, start, end)))
         end = start

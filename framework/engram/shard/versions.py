@@ -8,11 +8,10 @@ from collections.abc import Callable
 from engram.codec.record import Epoch, Kind
 from engram.errors import Misuse
 from engram.log.base import Log
+from engram.log.scan import scan
 from engram.model.app import App
 from engram.snapshots.base import SnapshotStore
 from engram.snapshots.manifest import Manifest
-
-_READ_RECORDS = 256
 
 
 def check_code_epoch(app: App, log: Log, store: SnapshotStore, *, run: str = "engram run MODULE:APP --log URL") -> None:
@@ -56,19 +55,17 @@ def handled_after(
     version = 0 if snapshot is None else snapshot.app_version
     found: Counter[int] = Counter()
     unowned = 0
-    while records := log.read(partition, offset, limit=_READ_RECORDS):
-        for record in records:
-            if record.kind is Kind.EPOCH:
-                word = Epoch.model_validate_json(record.payload)
-                if word.counts_after(epoch):
-                    epoch, version = record.offset, word.app_version
-                    see_epoch(word)
-            elif record.kind.is_work:
-                unowned += 1
-            if version and unowned:
-                found[version] += unowned
-                unowned = 0
-        offset = records[-1].offset + 1
+    for record in scan(log, partition, offset):
+        if record.kind is Kind.EPOCH:
+            word = Epoch.model_validate_json(record.payload)
+            if word.counts_after(epoch):
+                epoch, version = record.offset, word.app_version
+                see_epoch(word)
+        elif record.kind.is_work:
+            unowned += 1
+        if version and unowned:
+            found[version] += unowned
+            unowned = 0
     return found
 
 
