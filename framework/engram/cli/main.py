@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from engram.cli.commands import dev, log, quarantine, schema, snapshot
-from engram.cli.options import GATEWAY, AppReference, Json, LogUrl, Partition, Token, Url
+from engram.cli.options import GATEWAY, AppReference, Json, LogUrl, Partition, SparkConf, SparkOutput, Token, Url
 from engram.cli.output import refuse_nicely
 
 app = typer.Typer(
@@ -89,10 +89,8 @@ def run(
     from_savepoint: Annotated[
         str, typer.Option("--from", metavar="SAVEPOINT", help="Begin there: newer snapshots are set aside first.")
     ] = "",
-    spark_conf: Annotated[
-        list[str] | None, typer.Option("--spark-conf", metavar="NAME=VALUE", help="A setting for Spark.")
-    ] = None,
-    spark_output: Annotated[bool, typer.Option("--spark-output", help="Let Spark's own output through.")] = False,
+    spark_conf: SparkConf = None,
+    spark_output: SparkOutput = False,
     sink: Annotated[
         list[str] | None,
         typer.Option(

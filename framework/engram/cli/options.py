@@ -36,4 +36,8 @@ Snapshots = Annotated[
     typer.Option(metavar="URL", help="Where the snapshots are, if not beside the log: a folder, or s3://BUCKET/PREFIX"),
 ]
 
+Master = Annotated[str, typer.Option(help="Spark's master URL; all cores of this machine by default.")]
+SparkConf = Annotated[list[str] | None, typer.Option("--spark-conf", metavar="NAME=VALUE", help="A setting for Spark.")]
+SparkOutput = Annotated[bool, typer.Option("--spark-output", help="Let Spark's own output through.")]
+
 GATEWAY = "http://127.0.0.1:8080"

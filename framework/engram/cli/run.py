@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
+from engram.cli.batch import spark_settings
 from engram.cli.output import say, say_json
 from engram.cli.restore import begin_from, told
 from engram.cli.store import copy_folder, store_url
@@ -49,6 +49,7 @@ from engram.spark.java import java_version
 from engram.spark.job import ShardJob
 from engram.spark.session import Spark, default_master
 from engram.spark.task import ShardSpec
+from engram.spark.worker import search_path
 from engram.telemetry import log_to_stderr
 
 _DEFAULT_PARTITIONS = 8
@@ -94,7 +95,7 @@ def run_app(options: RunOptions) -> None:
     log_to_stderr(logging.WARNING)
     java_version()
     app = resolve_app(options.reference)
-    settings = dict(map(_setting, options.spark_settings))
+    settings = spark_settings(options.spark_settings)
     sinks = _sinks(app, options)
     access = None if options.auth is None else read_access(options.auth)
     if access is not None:
@@ -221,7 +222,7 @@ class _Running:
     def _spec(self, registry: Registry) -> ShardSpec:
         return ShardSpec(
             app=self._options.reference,
-            path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            path=search_path(),
             log=absolute_url(self._options.log),
             snapshots=store_url(self._options.log, self._options.snapshots),
             keep=self._options.keep_snapshots,
@@ -374,10 +375,3 @@ def _check_registry_host(host: str) -> None:
 
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise Misuse(f"--spark-conf {text!r} is not NAME=VALUE.")
-    return name, value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 # A job that ran this long was well: its end is not the next of a row of failures.
 _HEALTHY_S = 120.0
+_PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
 
 
 class ShardJob:
@@ -66,11 +68,13 @@ class ShardJob:
         try:
             context.parallelize(range(shards), shards).mapPartitionsWithIndex(self._spec).collect()
         except Exception as problem:  # noqa: BLE001 - py4j raises its own kinds; all mean that the job has ended
-            return _cause(problem)
+            return cause_of(problem)
         return "all shards had ended"
 
 
-def _cause(problem: Exception) -> str:
-    """Spark's own sentence, out of a page of Java."""
+def cause_of(problem: Exception) -> str:
+    """Spark's own sentence, or that of the Python error in a task, out of a page of Java."""
     lines = str(problem).splitlines() or [repr(problem)]
-    return next((line.partition(": ")[2] for line in lines if "Job aborted" in line or "cancelled" in line), lines[0])
+    of_spark = (line.partition(": ")[2] for line in lines if "Job aborted" in line or "cancelled" in line)
+    of_python = (line for line in lines if _PYTHON_ERROR.match(line))
+    return next(of_spark, None) or next(of_python, lines[0])

@@ -66,6 +66,11 @@ class Spark:
         self.close()
 
     @property
+    def host(self) -> str:
+        """The address of this machine that its executors reach it by."""
+        return str(self.context.getConf().get("spark.driver.host"))
+
+    @property
     def ui(self) -> str:
         """The address of Spark's own page."""
         return str(self.context.uiWebUrl or "")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from engram.shard.requests import Transport
 from engram.shard.shard import Shard
 from engram.shard.spill import Spill
 from engram.snapshots.open import open_store
-from engram.telemetry import log_to_stderr
+from engram.spark.worker import prepare_worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +44,7 @@ class ShardSpec:
 
     def __call__(self, number: int, _rows: Iterable[int]) -> Iterator[int]:
         """Runs shard `number` for as long as the application lives."""
-        self._prepare_process()
+        prepare_worker(self.path)
         app = resolve_app(self.app)
         log = open_log(self.log, app.name)
         shard = Shard(
@@ -70,11 +68,3 @@ class ShardSpec:
         if not self.policy.hot_entities:
             return {}
         return Spill(Path(self.spill or tempfile.gettempdir()))
-
-    def _prepare_process(self) -> None:
-        # Ctrl-C reaches the whole process group; the driver decides what it means.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for entry in reversed(self.path):
-            if entry not in sys.path:
-                sys.path.insert(0, entry)
-        log_to_stderr()
