@@ -116,29 +116,33 @@ def measure() -> Result:
     with tempfile.TemporaryDirectory(prefix="engram-bench-") as folder:
         batched = Engram(Path(folder) / "batched.db", batch=BATCH)
         single = Engram(Path(folder) / "single.db", batch=1)
+        whole = Engram(Path(folder) / "whole.db", batch=BATCH, slim=False)
         bare = _Bare()
-        for contender in (batched, single, bare):
+        for contender in (batched, single, whole, bare):
             contender.prepare(warm_up)
         gc.freeze()
-        rates: dict[str, list[float]] = {"bare": [], "batched": [], "single": [], "snapshot": []}
+        rates: dict[str, list[float]] = {"bare": [], "batched": [], "whole": [], "single": [], "snapshot": []}
         for commands in rounds:
             rates["bare"].append(bare.rate(commands))
             rates["batched"].append(batched.rate(commands))
+            rates["whole"].append(whole.rate(commands))
             rates["single"].append(single.rate(commands[: MEASURED // 5]))
         for commands in rounds[:3]:
             rates["snapshot"].append(batched.rate(commands, snapshot=True))
         batched.close()
         single.close()
+        whole.close()
     rows = [
         Row.of("bare loop: msgspec, slotted objects", rates["bare"], "commands/s"),
         Row.of(f"engram shard, {BATCH} commands a record", rates["batched"], "commands/s"),
+        Row.of("engram shard, the same without slim forms of commands", rates["whole"], "commands/s"),
         Row.of("engram shard, one command a record", rates["single"], "commands/s"),
         Row.of("engram shard, batches, during a snapshot", rates["snapshot"], "commands/s"),
     ]
     # Round by round: what else the machine does changes from one round to the next, less within one.
     ratio = round(statistics.median(e / b for e, b in zip(rates["batched"], rates["bare"], strict=True)), 3)
     result = Result(f"Hot path: {TWEETS:,} tweets, {REPETITIONS} x {MEASURED:,} commands", rows)
-    result.aims.append(Aim("shard over bare loop, batch records", ">= 0.3", ratio, ratio >= 0.3))
+    result.aims.append(Aim("shard over bare loop, batch records", ">= 0.5", ratio, ratio >= 0.5))
     return result
 
 
@@ -154,7 +158,7 @@ def traffic(rng: random.Random, count: int, clicks: float = 0.3) -> Iterator[tup
 class Engram:
     """A shard that owns one partition of a SQLite log."""
 
-    def __init__(self, path: Path, *, batch: int) -> None:
+    def __init__(self, path: Path, *, batch: int, slim: bool = True) -> None:
         self._log = SqliteLog(path, app.name, partitions=1, create=True)
         self._batch = batch
         self._sequence = 0
@@ -170,10 +174,14 @@ class Engram:
             owner="bench",
             policy=Policy(snapshot_every=10**12),
         )
+        self._slim = slim
 
     def prepare(self, commands: list[tuple[str, str, dict[str, str]]]) -> None:
         self._append(commands, BATCH)
         self.shard.recover()
+        if not self._slim:
+            codec = self.owned.image.codec
+            codec._slim_lines = codec._lines
         collect_rarely()
         self._drain()
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,6 +17,7 @@ from engram.codec.outgoing import outgoing
 from engram.codec.readable import state_reads_back
 from engram.codec.record import BatchHeader, CommandsHeader, Epoch, Kind, MessagesHeader, PlainHeader, Record
 from engram.codec.rows import RowCodec
+from engram.codec.slim import line_decoder, slim_form, whole
 from engram.codec.values import result_adapter, strict_encoder
 from engram.errors import Corrupt
 from engram.model.app import App
@@ -29,6 +31,9 @@ from engram.model.version import Version, read_version
 
 # The session of all plain records of a partition: their offsets number them.
 _PLAIN_SESSION = "plain"
+
+
+Lines = dict[tuple[str, Version], Callable[[bytes], list[Command[Any, Any]]]]
 
 
 class Commands(NamedTuple):
@@ -63,8 +68,16 @@ class Codec:
             (name, t.version): TypeAdapter(list[t.cls]).validator.validate_json  # type: ignore[name-defined]  # a type at run time
             for name, t in self._commands.items()
         }
+        # Command types that have a slim form, which is what handlers get from the log.
+        self.slim = {cls: slim for cls in app.commands.values() if (slim := slim_form(cls)) is not None}
+        self._slim_lines = self._lines | {
+            (name, t.version): line_decoder(self.slim[t.cls], self._lines[name, t.version])
+            for name, t in self._commands.items()
+            if t.cls in self.slim
+        }
         types = (self._entities, self._commands, self._queries, self._events)
-        self._versions = {t.cls: t.version for each in types for t in each.values()}
+        self._versions: dict[type[Any], Version] = {t.cls: t.version for each in types for t in each.values()}
+        self._versions |= {slim: self._versions[cls] for cls, slim in self.slim.items()}
         # Entity types of which every state is certain to be read back; of the others somebody must try.
         self.certain_states = {name for name, cls in app.entities.items() if state_reads_back(cls)}
         asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
@@ -96,8 +109,9 @@ class Codec:
     # Boundaries
 
     def encode_body(self, boundary: Command[Any, Any] | Query[Any, Any] | Event) -> bytes:
-        """The fields of a command, query or event as a JSON object."""
-        return boundary.__pydantic_serializer__.to_json(boundary)
+        """The fields of a command, in either form, a query or an event as a JSON object."""
+        found = whole(boundary) if isinstance(boundary, msgspec.Struct) else boundary
+        return found.__pydantic_serializer__.to_json(found)
 
     def decode_command(self, name: str, version: Version, body: bytes) -> Command[Any, Any]:
         return self._type("command", self._commands, name).decode(version, body)  # type: ignore[no-any-return]
@@ -125,8 +139,12 @@ class Codec:
 
     # Records
 
-    def decode_record(self, record: Record) -> Commands | Messages | Epoch:
-        """The content of a record that has one; `Corrupt` says the partition and offset."""
+    def decode_record(self, record: Record, *, slim: bool = False) -> Commands | Messages | Epoch:
+        """The content of a record that has one; `Corrupt` says the partition and offset.
+
+        With `slim`, commands may be in their slim forms, which is enough to handle them.
+        """
+        known = self._slim_lines if slim else self._lines
         try:
             if record.kind is Kind.EPOCH:
                 return Epoch.model_validate_json(record.payload)
@@ -136,14 +154,14 @@ class Codec:
                 _check_columns(header, header.session, header.sequence)
                 if not all(0 <= number < len(header.sessions) for number in set(header.session)):
                     raise Corrupt(f"a command of a session that is not among its {len(header.sessions)}")
-                return Commands(header, self._bodies(header, lines))
+                return Commands(header, self._bodies(header, lines, known))
             if record.kind is Kind.PLAIN:
                 return self._plain(record)
             messages = MessagesHeader.model_validate_json(head)
             _check_columns(messages, messages.offsets, messages.indices, messages.numbers)
             if not messages.which:
                 raise Corrupt("it has no messages")
-            return Messages(messages, self._bodies(messages, lines))
+            return Messages(messages, self._bodies(messages, lines, known))
         except (Corrupt, ValidationError, ValueError, IndexError) as problem:
             where = f"Record {record.offset} of partition {record.partition}"
             raise Corrupt(f"{where} cannot be decoded: {_short(problem)}") from problem
@@ -175,10 +193,12 @@ class Codec:
         )
         return Commands(header, [self.decode_command(plain.name, version, body)])
 
-    def _bodies(self, header: BatchHeader, lines: list[bytes]) -> list[Command[Any, Any]]:
+    def _bodies(self, header: BatchHeader, lines: list[bytes], known: Lines) -> list[Command[Any, Any]]:
         if len(lines) != len(header.types):
             raise Corrupt(f"{len(lines)} lines of bodies for {len(header.types)} types")
-        groups = [self._line(name, version, line) for (name, version), line in zip(header.types, lines, strict=True)]
+        groups = [
+            self._line(name, version, line, known) for (name, version), line in zip(header.types, lines, strict=True)
+        ]
         if sum(map(len, groups)) != len(header.which):
             raise Corrupt(f"{sum(map(len, groups))} bodies for {len(header.which)} commands")
         if len(groups) == 1:
@@ -189,8 +209,8 @@ class Codec:
         except StopIteration:
             raise Corrupt("more commands of a type than bodies in its line") from None
 
-    def _line(self, name: str, version: Version, line: bytes) -> list[Command[Any, Any]]:
-        decode = self._lines.get((name, version))
+    def _line(self, name: str, version: Version, line: bytes, known: Lines) -> list[Command[Any, Any]]:
+        decode = known.get((name, version))
         if decode is not None:
             return decode(line)
         kind = self._type("command", self._commands, name)

@@ -9,17 +9,15 @@ function or calling a method of it, gets all fields captured. See docs/decisions
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Callable
 from operator import attrgetter, is_
-from types import CodeType
 from typing import Any, NamedTuple
 
 from engram.errors import Misuse
 from engram.image.undo import UndoLog, adopt, field_shapes
 from engram.model.entity import Entity
 from engram.model.shape import Shape
+from engram.model.source import parameter_uses
 
 
 class Guard(NamedTuple):
@@ -84,48 +82,9 @@ def guard_for(entity: type[Entity], assigned: frozenset[str] | None) -> Guard:
 
 
 def assigned_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
-    """The fields that a handler can assign; None when its source does not tell.
-
-    It tells if the entity is used by its fields only, and if the source is that of the running code: files change.
-    Looked up once per handler and process, when the first image is made; the only file that an image ever reads.
-    """
-    asked: tuple[Any, Any] = handle, entity
-    if asked not in _KNOWN:
-        _KNOWN[asked] = _read(handle, frozenset(field_shapes(entity)))
-    return _KNOWN[asked]
-
-
-_KNOWN: dict[tuple[Any, Any], frozenset[str] | None] = {}
-
-
-def _read(handle: Callable[..., Any], fields: frozenset[str]) -> frozenset[str] | None:
-    try:
-        source = textwrap.dedent(inspect.getsource(handle))
-        function = ast.parse(source).body[0]
-        running = handle.__code__
-        if not isinstance(function, ast.FunctionDef) or function.decorator_list or running.co_freevars:
-            return None
-        module = compile(ast.Module([function], []), "handle", "exec")
-        compiled = next(c for c in module.co_consts if isinstance(c, CodeType) and c.co_name == running.co_name)
-        if (compiled.co_code, compiled.co_names) != (running.co_code, running.co_names):
-            return None
-        parameter = (function.args.posonlyargs + function.args.args)[1].arg
-    except (OSError, TypeError, SyntaxError, IndexError, AttributeError, StopIteration):
+    """The fields that a handler can assign; None when its source does not tell: it does if it uses the entity by its
+    fields only."""
+    fields, uses = field_shapes(entity), parameter_uses(handle, 1)
+    if uses is None or any(name not in fields or isinstance(how, ast.Del) for name, how in uses):
         return None
-    return _assigned(function, parameter, fields)
-
-
-def _assigned(function: ast.FunctionDef, parameter: str, fields: frozenset[str]) -> frozenset[str] | None:
-    assigned = set()
-    by_field = set()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == parameter:
-            if node.attr not in fields or isinstance(node.ctx, ast.Del):
-                return None
-            by_field.add(node.value)
-            if isinstance(node.ctx, ast.Store):
-                assigned.add(node.attr)
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and node.id == parameter and node not in by_field:
-            return None  # it goes where this cannot look
-    return frozenset(assigned)
+    return frozenset(name for name, how in uses if isinstance(how, ast.Store))

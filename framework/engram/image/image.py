@@ -99,6 +99,7 @@ class Image:
             cls: plan_for(cls, self._homes[entity_of(cls)], codec.result_encoder(cls))
             for cls in self.app.commands.values()
         }
+        self._plans |= {slim: self._plans[cls] for cls, slim in codec.slim.items()}
         self._broadcasts = {name for name, cls in self.app.commands.items() if issubclass(cls, Broadcast)}
         self._lending = Lending(self._homes)
         means = Means(codec.outgoing_commands(), codec.outgoing_events(), self.app.limits, self._lending.lend)
@@ -162,7 +163,7 @@ class Image:
         if record.kind in (Kind.NOTHING, Kind.TICK):
             return None, None
         try:
-            return self.codec.decode_record(record), None
+            return self.codec.decode_record(record, slim=True), None
         except Corrupt as problem:
             if record.kind is not Kind.PLAIN:
                 raise

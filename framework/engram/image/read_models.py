@@ -59,6 +59,7 @@ class ReadModels:
             for cls in codec.app.commands.values()
             if entity_of(cls) in self._groups
         }
+        self._by_command |= {slim: self._by_command[cls] for cls, slim in codec.slim.items() if cls in self._by_command}
 
     def touch(self, work: Work, outcomes: Iterable[Outcome]) -> None:
         """Notes which entities have been changed by commands: `refresh` looks at them."""

@@ -1,0 +1,61 @@
+"""What the source of a handler says of how it uses what it is given."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+Uses = tuple[tuple[str, ast.expr_context], ...]
+
+
+def parameter_uses(function: Callable[..., Any], number: int) -> Uses | None:
+    """The attributes of a function's parameter that it loads, stores or deletes, `self` being number 0.
+
+    None when it uses the parameter in any other way, so that it goes where this cannot look, or when the source does
+    not tell: it must be that of the running code, for files change. Looked up once per function and process; these are
+    the only files that an image ever reads.
+    """
+    asked = function, number
+    if asked not in _KNOWN:
+        found = _definition(function)
+        _KNOWN[asked] = None if found is None else _uses(found, number)
+    return _KNOWN[asked]
+
+
+_KNOWN: dict[tuple[Callable[..., Any], int], Uses | None] = {}
+
+
+def _definition(function: Callable[..., Any]) -> ast.FunctionDef | None:
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+        definition = ast.parse(source).body[0]
+        running = function.__code__
+        if not isinstance(definition, ast.FunctionDef) or definition.decorator_list or running.co_freevars:
+            return None
+        module = compile(ast.Module([definition], []), "handle", "exec")
+        compiled = next(c for c in module.co_consts if isinstance(c, CodeType) and c.co_name == running.co_name)
+    except (OSError, TypeError, SyntaxError, IndexError, AttributeError, StopIteration):
+        return None
+    same = (compiled.co_code, compiled.co_names) == (running.co_code, running.co_names)
+    return definition if same else None
+
+
+def _uses(function: ast.FunctionDef, number: int) -> Uses | None:
+    parameters = function.args.posonlyargs + function.args.args
+    if number >= len(parameters):
+        return None
+    name = parameters[number].arg
+    uses = []
+    by_attribute = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name:
+            by_attribute.add(node.value)
+            uses.append((node.attr, node.ctx))
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and node.id == name and node not in by_attribute:
+            return None
+    return tuple(uses)
