@@ -19,9 +19,9 @@ from engram.log.kafka.settings import KafkaSettings, parse_kafka_url
 from engram.log.open import open_log
 from kafka import TopicPartition
 
-from bench.hotpath import app
 from bench.logs import BATCH, BATCHES, _entries
 from bench.result import Result, Row
+from bench.workload import app
 
 REPETITIONS = 5
 SINGLES = 20_000

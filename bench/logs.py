@@ -27,8 +27,8 @@ from engram.log.open import open_log
 from engram.serving.registry import Registry
 from engram.serving.service import Service
 
-from bench.hotpath import SESSIONS, Impression, app, traffic
 from bench.result import Aim, Result, Row
+from bench.workload import SESSIONS, Impression, app, traffic
 
 REPETITIONS = 5
 BATCH = 1000
@@ -40,7 +40,7 @@ _READY_S = 30.0
 # A shard of the benchmark's app, as Spark's task starts it.
 _SHARD = """
 import sys
-from bench.hotpath import app
+from bench.workload import app
 from engram.clock import system_clock
 from engram.log.open import open_log
 from engram.serving.transport import ZmqTransport

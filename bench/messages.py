@@ -27,8 +27,9 @@ from engram.shard.policy import Policy
 from engram.shard.shard import Shard
 from engram.snapshots.memory import MemorySnapshots
 
-from bench.hotpath import BATCH, Silence
+from bench.hotpath import Silence
 from bench.result import Aim, Result, Row
+from bench.workload import BATCH
 
 COMMANDS = 20_000
 REPETITIONS = 7

@@ -29,8 +29,9 @@ from engram.shard.policy import Policy
 from engram.snapshots.files import FileSnapshots
 from engram.snapshots.manifest import Manifest
 
-from bench.hotpath import BATCH, TWEETS, Engram, app, traffic
+from bench.hotpath import Engram
 from bench.result import Aim, Result, Row
+from bench.workload import BATCH, TWEETS, app, traffic
 
 LAP = 500_000
 DIFFERENT_LAPS = 4

@@ -27,8 +27,8 @@ from engram.shard.spill import Spill
 from engram.snapshots.base import Contents
 from engram.snapshots.files import FileSnapshots
 
-from bench.hotpath import BATCH, TWEETS, app, traffic
 from bench.result import Aim, Result, Row
+from bench.workload import BATCH, TWEETS, app, traffic
 
 HOT = 50_000
 COMMANDS = 200_000

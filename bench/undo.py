@@ -27,8 +27,8 @@ from engram.image.undo import UndoLog, adopt
 from engram.shard.garbage import collect_rarely
 from pydantic import TypeAdapter
 
-from bench.hotpath import BATCH, SESSIONS, TWEETS, Tweet, app, traffic
 from bench.result import Aim, Result, Row
+from bench.workload import BATCH, SESSIONS, TWEETS, Tweet, app, traffic
 
 COMMANDS = 20_000
 REPETITIONS = 7

@@ -1,0 +1,142 @@
+"""How many commands a second, through the whole path with every guarantee on, against what one would use instead?
+
+Engram: shards in processes of their own over a real log, with decode, dedupe, undo, replies, epochs, and snapshots by
+the default policy meanwhile. Batch records, as a gateway under load writes them, are in the log already: reading them
+is part of it, appending is not (see `logs`, `pipeline`). The rivals get their JSON from memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from engram.dev.kafka import Brokers
+from engram.log.base import Log
+from engram.log.open import open_log
+
+from bench.redis_server import redis_server
+from bench.result import Aim, Result, Row
+from bench.rivals import Handle, eventsourcing_library, write_back, write_through, write_through_packed
+from bench.shards import shards
+from bench.workload import Bare, Sender, Sent, app, bare_texts, every_tweet, traffic
+
+KEYS = (100, 10_000, 1_000_000)
+MEASURED = 400_000
+SLOW = 2_000  # commands for those who take a thousandth of a second for one
+REPETITIONS = 5
+PARTITIONS = 4
+_RECORDS_AT_ONCE = 200
+
+Rates = dict[str, list[float]]
+
+
+def measure() -> Result:
+    result = Result(
+        f"Throughput: impressions and clicks, {REPETITIONS} x {MEASURED:,} commands, {PARTITIONS} partitions"
+    )
+    ratios: dict[int, float] = {}
+    with Brokers() as brokers:
+        for keys in KEYS:
+            print(f"  {keys:,} keys ...", flush=True)
+            rates = _rates(keys, brokers)
+            for case, values in rates.items():
+                result.rows.append(Row.of(f"{keys:>9,} keys  {case}", values, "commands/s"))
+            ratios[keys] = _ratio(rates["engram, SQLite, 1 shard"], rates["bare loop"])
+    _add_aims(result, rates, ratios)
+    return result
+
+
+def _rates(keys: int, brokers: Brokers) -> Rates:
+    rng = random.Random(7)
+    rounds = [list(traffic(rng, MEASURED, tweets=keys)) for _ in range(REPETITIONS)]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="engram-bench-")))
+        rivals = list(_rivals(keys, stack, folder))
+        ours = [
+            (case, log, sender, stack.enter_context(shards(url, count, folder / case)))
+            for case, url, count in _ours(keys, folder, brokers)
+            for log, sender in [_filled(url, keys, stack)]
+        ]
+        rates: Rates = {}
+        for commands in rounds:
+            texts = bare_texts(commands)
+            for case, handle, count in rivals:
+                rates.setdefault(case, []).append(_rate_of(handle, texts[:count]))
+            for case, log, sender, running in ours:
+                _append(log, sender, commands)
+                rates.setdefault(case, []).append(len(commands) / running.seconds())
+    return rates
+
+
+def _ours(keys: int, folder: Path, brokers: Brokers) -> Iterator[tuple[str, str, int]]:
+    for number in (1, 2):
+        many = "shard" if number == 1 else "shards"
+        yield f"engram, SQLite, {number} {many}", f"sqlite:{folder}/{number}.db", number
+    yield "engram, Kafka, 1 shard", brokers.url(f"throughput-{keys}"), 1
+
+
+def _filled(url: str, keys: int, stack: ExitStack) -> tuple[Log, Sender]:
+    log = stack.enter_context(closing(open_log(url, app.name, partitions=PARTITIONS, create=True)))
+    sender = Sender(PARTITIONS)
+    _append(log, sender, every_tweet(keys))
+    return log, sender
+
+
+def _append(log: Log, sender: Sender, commands: Iterable[Sent]) -> None:
+    entries = iter(sender.entries(list(commands)))
+    while some := list(itertools.islice(entries, _RECORDS_AT_ONCE)):
+        log.append(some)
+
+
+def _rivals(keys: int, stack: ExitStack, folder: Path) -> Iterator[tuple[str, Handle, int]]:
+    """Each with a name, and how many commands it is given at a time."""
+    bare = Bare()
+    bare.handle(bare_texts(list(every_tweet(keys))))
+    yield "bare loop", bare.handle, MEASURED
+    for case, make in (
+        ("Redis write-through, redis-py", write_through),
+        ("Redis write-through, hand-packed", write_through_packed),
+        ("Redis write-back every second, redis-py", write_back),
+    ):
+        client = stack.enter_context(redis_server())
+        if client is not None:
+            yield case, make(client), MEASURED // 4
+    memory = {"PERSISTENCE_MODULE": "eventsourcing.popo"}
+    yield "eventsourcing library, in memory", eventsourcing_library(memory), SLOW
+    sqlite = {"PERSISTENCE_MODULE": "eventsourcing.sqlite", "SQLITE_DBNAME": str(folder / "rival.db")}
+    yield "eventsourcing library, SQLite", eventsourcing_library(sqlite), SLOW
+
+
+def _rate_of(handle: Handle, texts: list[bytes]) -> float:
+    started = time.perf_counter()
+    handle(texts)
+    return len(texts) / (time.perf_counter() - started)
+
+
+def _ratio(ours: list[float], theirs: list[float]) -> float:
+    """Round by round: what else the machine does changes from one round to the next, less within one."""
+    return round(statistics.median(a / b for a, b in zip(ours, theirs, strict=True)), 3)
+
+
+def _add_aims(result: Result, most: Rates, ratios: dict[int, float]) -> None:
+    """`most` are the rates at the most keys."""
+    few, many = ratios[KEYS[0]], ratios[KEYS[-1]]
+    one, two = most["engram, SQLite, 1 shard"], most["engram, SQLite, 2 shards"]
+    result.aims += [
+        Aim(f"one shard over the bare loop, {KEYS[-1]:,} keys", ">= 0.5", many, many >= 0.5),
+        Aim("that ratio over the one at 100 keys", ">= 0.8", round(many / few, 2), many / few >= 0.8),
+        Aim("two shards over one", ">= 1.8", _ratio(two, one), _ratio(two, one) >= 1.8),
+    ]
+    for case, wanted in (("redis-py", 4.0), ("hand-packed", 1.0)):
+        rival = most.get(f"Redis write-through, {case}")
+        if rival is not None:
+            times = _ratio(one, rival)
+            result.aims.append(
+                Aim(f"one shard over Redis write-through, {case}", f">= {wanted:g}", times, times >= wanted)
+            )
