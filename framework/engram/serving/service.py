@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, NamedTuple
 
 from engram.clock import Clock
@@ -23,16 +23,19 @@ from engram.model.entity import EVERYWHERE, Shared
 from engram.model.position import Position
 from engram.model.principal import Principal
 from engram.model.query import Query
+from engram.model.read_model import ReadModel
 from engram.model.token import Token
 from engram.serving.effects import settle
 from engram.serving.events import EventsDoor
 from engram.serving.metrics import Metrics
 from engram.serving.quarantine import QuarantineDoor
-from engram.serving.read_models import ReadModelsDoor
+from engram.serving.read_models import ReadModelsDoor, Wanted
 from engram.serving.registry import Registry
 from engram.serving.router import Router
+from engram.serving.row_topic import Place
 from engram.serving.snapshots import Ending, SnapshotsDoor
-from engram.serving.subscriptions import Subscriptions, What, position_of
+from engram.serving.subscriptions import Subscriptions, What
+from engram.serving.topic import position_of
 from engram.shard.requests import Answer, ShardStatus
 from engram.snapshots.base import SnapshotStore
 
@@ -78,10 +81,10 @@ class Service:
         self._ends = [0] * log.partitions  # as far as is known: the log may have come further
         asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
         self._shared = {cls for cls in asked if issubclass(entity_of(cls), Shared)}
-        self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead)
+        self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead, self.metrics.looked)
         self.events = EventsDoor(app, events or log)
         self.sinks = sinks
-        self.subscriptions = Subscriptions(self._router)
+        self.subscriptions = Subscriptions(self._router, self.metrics)
         self.ending = Ending()
         self.snapshots = SnapshotsDoor(
             log.partitions, registry, self._router, store=snapshots, ending=self.ending, version=app.version
@@ -167,7 +170,7 @@ class Service:
         last: str | None,
         seconds: float,
         principal: Principal | None = None,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """The query's answer and all its changes, as server-sent events; those after the event with the id `last`.
 
         Raises what `ask` raises. The first event is no older than `at_least` and `last`.
@@ -185,10 +188,24 @@ class Service:
                     "stream. Ask without it."
                 )
             at_least |= Token.of(self.app.name, self.log.partitions, [seen])
-        bound = at_least.offset(partition)
-        if bound is not None and topic.at is not None and bound > topic.at.offset:
+        bound, heard = at_least.offset(partition), topic.heard(partition)
+        if bound is not None and heard is not None and bound > heard:
             # What the shard says of changes up to there comes before this answer.
             await self.ask(key, query, at_least=at_least, seconds=seconds, principal=principal)
+        return self.subscriptions.stream(what, topic, last)
+
+    async def subscribe_rows(
+        self, model: type[ReadModel], place: str, *, limit: int, at_least: Token, last: str | None, seconds: float
+    ) -> AsyncGenerator[bytes]:
+        """What a read model has at a place, and all changes of that, as server-sent events; those after the event with
+        the id `last`. Raises what a look raises. The first event is no older than `at_least` and `last`."""
+        what = Place(self.app.name, self.log.partitions, model, place, limit)
+        if last is not None:
+            at_least |= what.token(last)
+        # First as anybody who reads: what is wrong, or not there yet, is told before a stream begins. And what the
+        # shards say of changes up to there comes before these answers.
+        await self.read_models.read(model, place, Wanted(at_least, seconds), limit=limit)
+        topic = await self.subscriptions.topic(what, seconds=seconds)
         return self.subscriptions.stream(what, topic, last)
 
     async def check_not_ahead(self, bound: Position) -> None:

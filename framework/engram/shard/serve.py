@@ -27,7 +27,7 @@ from engram.shard.requests import (
     Refusal,
     Replies,
     Response,
-    Subscribe,
+    Subscription,
 )
 from engram.shard.watched import Evaluate
 
@@ -94,7 +94,7 @@ def answer_await(request: Await, owned: Owned) -> Replies | None:
     return Replies(request.partition, request.offset, [outcome for _, outcome in known], [index for index, _ in known])
 
 
-def subscribe(incoming: Incoming, request: Subscribe, owned: Owned, send: Send, now: int) -> None:
+def subscribe(incoming: Incoming, request: Subscription, owned: Owned, send: Send, now: int) -> None:
     """Answers as long as the partition is served; a gateway comes back when it hears of another owner."""
     if owned.state == "serving":
         image = owned.image
@@ -102,7 +102,7 @@ def subscribe(incoming: Incoming, request: Subscribe, owned: Owned, send: Send, 
 
 
 def evaluation(image: Image) -> Evaluate:
-    return lambda ask: _answer_query(ask, image)
+    return lambda ask: _answer_look(ask, image) if isinstance(ask, Look) else _answer_query(ask, image)
 
 
 class Questions:
@@ -166,7 +166,7 @@ def _answer(ask: Question, owned: Owned) -> Answer | Refusal:
         return _answer_with(ask, owned.image, _quarantined(ask, owned).model_dump_json().encode())
     if isinstance(ask, AskEffects):
         return _answer_effects(ask, owned)
-    return _answer_look(ask, owned) if isinstance(ask, Look) else _answer_query(ask, owned.image)
+    return evaluation(owned.image)(ask)
 
 
 def _answer_effects(ask: AskEffects, owned: Owned) -> Answer | Refusal:
@@ -201,9 +201,9 @@ def _answer_query(ask: Ask, image: Image) -> Answer | Refusal:
     return _answer_with(ask, image, body)
 
 
-def _answer_look(look: Look, owned: Owned) -> Answer | Refusal:
+def _answer_look(look: Look, image: Image) -> Answer | Refusal:
     try:
-        return _answer_with(look, owned.image, look_into(owned.image, look))
+        return _answer_with(look, image, look_into(image, look))
     except Unavailable as problem:
         return Refusal(look.id, "building", str(problem))
     except Misuse as problem:

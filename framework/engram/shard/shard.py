@@ -36,7 +36,7 @@ from engram.shard.requests import (
     Reported,
     ShardStatus,
     Stop,
-    Subscribe,
+    Subscription,
     TakeSnapshot,
     Transport,
 )
@@ -265,7 +265,7 @@ class Shard:
             if isinstance(request, Question | TakeSnapshot):
                 text = f"Shard {self._number} does not own partition {request.partition}."
                 self._transport.send(incoming.sender, Refusal(request.id, "moved", text))
-        elif isinstance(request, Subscribe):
+        elif isinstance(request, Subscription):
             subscribe(incoming, request, self.owned[request.partition], self._transport.send, self._clock())
         elif isinstance(request, Await):
             replies = answer_await(request, self.owned[request.partition])
