@@ -222,13 +222,13 @@ class Image:
             idempotency_key = header.idempotency.get(index)
             mark = "" if idempotency_key is None else self._fingerprint(command, key)
             known = None if idempotency_key is None else self.dedupe.recall_key(idempotency_key, mark)
-            if known is not None:
+            if known is not None and idempotency_key is not None:
                 handled.outcomes.append(known)
-                handled.repeats[index] = -1
+                handled.repeats[index] = self.dedupe.first.get(idempotency_key, -1)
             else:
                 self._run_one(index, command, key, handled)
                 if idempotency_key is not None:
-                    self.dedupe.remember_key(idempotency_key, mark, handled.outcomes[-1])
+                    self.dedupe.remember_key(idempotency_key, mark, handled.outcomes[-1], offset)
             latest = seen[number] = Seen(sequence, handled.outcomes[-1], offset)
             self.dedupe.sessions[header.sessions[number]] = latest
 
