@@ -21,7 +21,7 @@ from sample_apps.social.commands import Admit, Follow, Protect, Publish, Publish
 from sample_apps.social.queries import Asking, Followers, Posts, Profile
 from tests.serving.counter import app as counters
 from tests.serving.running import SECONDS, RunningApp
-from tests.serving.streams import STREAM
+from tests.serving.streams import STREAM, streaming
 from tests.serving.tokens import access, bearer, static
 
 NOBODY: set[str] = set()
@@ -43,7 +43,7 @@ MATRIX: dict[str, set[str]] = {
     **dict.fromkeys(["deliver", "know_celebrity", "publish_draft"], NOBODY),
     **dict.fromkeys(["ban_word", "allow_word", "set_celebrity_from"], OPERATOR),
     **dict.fromkeys(["profile", "posts", "following", "followers", "banned_words"], EVERYBODY),
-    **dict.fromkeys(["drafts", "timeline", "celebrities", "asking"], OWNER),
+    **dict.fromkeys(["drafts", "timeline", "notifications", "celebrities", "asking"], OWNER),
     **dict.fromkeys(["use_tag", "forget_hours"], NOBODY),
     "followers_of": OWNER | OPERATOR,
     **dict.fromkeys(["most_followed", "trending_tags", "figures", "post_search", "people_search"], EVERYBODY),
@@ -277,6 +277,25 @@ def test_a_protected_account_is_read_by_those_whom_it_has_admitted(closed: Runni
                 await cleo.send("cleo", Admit(whom="dora"))
 
     asyncio.run(talk())
+
+
+def test_who_watches_a_protected_account_is_asked_again_with_every_change(closed: RunningApp):
+    """Its author closes it while somebody reads: they get no more of it."""
+    name, posts = "emil", "/api/social/user/queries/posts"
+    service = closed.service
+    for command in (Register(name=name), Publish(text="for all")):
+        closed.on_loop(service.send(name, command, seconds=SECONDS))
+    with streaming(closed, posts, {"key": name}, headers=WHO["other"]) as reader:
+        before = reader.next()
+        for command in (Protect(), Publish(text="for friends")):
+            closed.on_loop(service.send(name, command, seconds=SECONDS))
+        after = reader.next()
+    later = closed.http.get(posts, params={"key": name}, headers={**WHO["other"], **STREAM})
+
+    assert [post["text"] for post in before.data["answer"]] == ["for all"]
+    assert (after.event, after.data["refused"]["kind"]) == ("refused", "denied")
+    assert "for friends" not in str(after.data)
+    assert later.status_code == 403
 
 
 @pytest.mark.parametrize(
