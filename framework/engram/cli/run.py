@@ -50,6 +50,7 @@ from engram.spark.job import ShardJob
 from engram.spark.session import Spark, default_master
 from engram.spark.task import ShardSpec
 from engram.telemetry import log_to_stderr
+from engram.tracing import start_tracing
 
 _DEFAULT_PARTITIONS = 8
 # A clean stop writes a last snapshot of every partition; beyond this the shards are ended without it.
@@ -94,6 +95,7 @@ def run_app(options: RunOptions) -> None:
     log_to_stderr(logging.WARNING)
     java_version()
     app = resolve_app(options.reference)
+    start_tracing(options.reference)
     settings = dict(map(_setting, options.spark_settings))
     sinks = _sinks(app, options)
     access = None if options.auth is None else read_access(options.auth)

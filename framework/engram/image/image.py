@@ -41,7 +41,7 @@ class Handled(NamedTuple):
     exceptions behind the quarantined outcomes, by index. `repeats` has the commands that were handled before, by index,
     with the offset of the record in which they were; -1 if that is not known. For messages, `arrived` is the partition
     that they are from, and the last of them. `keys` has the entities of the record's commands, also of those that were
-    not handled; `fired` those of timers."""
+    not handled; `fired` the timers that went off, by index."""
 
     writer: str
     outcomes: list[Outcome]
@@ -51,7 +51,7 @@ class Handled(NamedTuple):
     repeats: dict[int, int]
     arrived: tuple[int, Place] | None
     keys: Sequence[str]
-    fired: list[str]
+    fired: list[tuple[int, Timer]]
 
 
 class Image:
@@ -176,7 +176,7 @@ class Image:
             timer = self.timers.take(place)
             if timer is None:
                 continue  # one that fired just before has cancelled it
-            handled.fired.append(timer.key)
+            handled.fired.append((index, timer))
             self._context._cause = partial(_cause_of_timer, timer)
             try:
                 command = self.codec.decode_command(timer.name, timer.version, timer.body.encode())

@@ -41,6 +41,7 @@ from engram.model.position import Position
 from engram.model.query import Query
 from engram.model.read_model import Lookup, Ranked, Ranking, ReadModel, Search, Tally, Totals, place_of, row_of
 from engram.model.token import Token
+from engram.serving.asking import AskingSpans
 from engram.serving.failed import Dropped, FailedCommandDetail, FailedCommands, Retried
 from engram.serving.messages import server_sent
 from engram.serving.rows import Rows
@@ -107,6 +108,7 @@ class Client:
         self._free: deque[tuple[str, int]] = deque()
         self._results: dict[type[Any], TypeAdapter[Any]] = {}
         self._seen: Token | None = None
+        self._spans = AskingSpans.made()
 
     async def __aenter__(self) -> Self:
         return self
@@ -154,7 +156,8 @@ class Client:
         any more, because it was restored from a backup: then begin with a new client.
         """
         path = self._path("queries", query)
-        content = await self._post(path, {"key": key}, query.model_dump_json(), self._at_least(at_least))
+        with self._spans.around("ask", query.__engram__.name or "", key):
+            content = await self._post(path, {"key": key}, query.model_dump_json(), self._at_least(at_least))
         return self._result(type(query), content["answer"])  # type: ignore[no-any-return]  # by the query's type
 
     async def look_up(
@@ -355,8 +358,9 @@ class Client:
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
         try:
-            parameters = {"key": key, "wait": wait}
-            return await self._post(self._path("commands", command), parameters, command.model_dump_json(), headers)
+            parameters, body = {"key": key, "wait": wait}, command.model_dump_json()
+            with self._spans.around("send", command.__engram__.name or "", key):
+                return await self._post(self._path("commands", command), parameters, body, headers)
         finally:
             # The next command of the session has a greater number, whatever became of this one.
             self._free.append((session, sequence + 1))
@@ -366,7 +370,7 @@ class Client:
         return f"{self._name}.{self._opened}", 0
 
     async def _post(self, path: str, parameters: dict[str, str], body: str, headers: dict[str, str]) -> dict[str, Any]:
-        parameters = {**parameters, "timeout": f"{self._timeout:g}"}
+        parameters, headers = {**parameters, "timeout": f"{self._timeout:g}"}, {**headers, **self._spans.carried()}
 
         async def attempt() -> dict[str, Any]:
             async with self._http().post(path, params=parameters, data=body, headers=headers) as response:
@@ -393,8 +397,10 @@ class Client:
     ) -> Any:
         told = {place_of(model): place, "limit": limit, "cursor": after, "timeout": f"{self._timeout:g}"}
         parameters = [(name, str(value)) for name, value in told.items() if value is not None]
-        asked = partial(self._get, self._model_path(model), parameters, self._at_least(at_least))
-        return self._read(model, await self._patiently(asked))
+        with self._spans.around("look", model.__engram__.name or "", place):
+            headers = {**self._at_least(at_least), **self._spans.carried()}
+            content = await self._patiently(partial(self._get, self._model_path(model), parameters, headers))
+        return self._read(model, content)
 
     async def _change_quarantine(self, method: str, path: str) -> dict[str, Any]:
         return await self._once(method, f"{self._base}/quarantine/{path}", {"timeout": f"{self._timeout:g}"})

@@ -62,14 +62,17 @@ def build_gateway(service: Service, access: Access | None = None) -> FastAPI:
     """The ASGI application for one app's service; with `access`, only those come in whom it knows."""
     app = service.app
     guard = Guard(access, app=app.name, metrics=service.metrics)
-    api: FastAPI = FastAPIOffline(title=f"{app.name}, on Engram", version=str(app.version))
+    # Newer FastAPIs make spans of their own: two of each request would be one too many, and older ones make none.
+    alone = {"tracing": False}
+    api: FastAPI = FastAPIOffline(title=f"{app.name}, on Engram", version=str(app.version), telemetry=alone)
     base = f"/api/{app.name}"
 
     def route(
         path: str, endpoint: Endpoint, *methods: str, rule: Rule | None, always: bool = False, name: str = ""
     ) -> None:
         guarded = guard.before(_answered(endpoint), rule, always=always)
-        api.add_route(path, _measured(service.metrics, name or path, guarded), methods=list(methods))
+        measured = _measured(service.metrics, name or path, guarded)
+        api.add_route(path, service.spans.request(name or path, measured), methods=list(methods))
 
     for name, command in app.commands.items():
         path = f"{base}/{entity_of(command).__engram__.name}/commands/{name}"

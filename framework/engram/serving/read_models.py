@@ -18,6 +18,7 @@ from engram.log.base import Log
 from engram.model.position import Position
 from engram.model.read_model import Lookup, ReadModel, Tally, Totals
 from engram.model.token import Token
+from engram.serving.asking import AskingSpans
 from engram.serving.router import Router
 from engram.shard.look import rows_in, subtotal_in
 from engram.shard.requests import Answer
@@ -75,12 +76,18 @@ class ReadModelsDoor:
     """
 
     def __init__(
-        self, log: Log, router: Router, check: Callable[[Position], Awaitable[None]], answered: Callable[[str], None]
+        self,
+        log: Log,
+        router: Router,
+        check: Callable[[Position], Awaitable[None]],
+        answered: Callable[[str], None],
+        spans: AskingSpans,
     ) -> None:
         self._log = log
         self._router = router
         self._check = check
         self._answered = answered
+        self._spans = spans
 
     async def read(
         self, model: type[ReadModel], place: str, wanted: Wanted, *, limit: int, cursor: str | None = None
@@ -119,7 +126,8 @@ class ReadModelsDoor:
             self._router.look(p, name, place, after=after, limit=limit, at_least=bounds.get(p), seconds=wanted.seconds)
             for p in range(self._log.partitions)
         ]
-        answers = await asyncio.gather(*asked)
+        with self._spans.around("look", name, place):
+            answers = await asyncio.gather(*asked)
         self._answered(name)
         return answers
 

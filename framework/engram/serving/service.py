@@ -34,10 +34,12 @@ from engram.serving.registry import Registry
 from engram.serving.router import Router
 from engram.serving.row_topic import Place
 from engram.serving.snapshots import Ending, SnapshotsDoor
+from engram.serving.spans import GatewaySpans
 from engram.serving.subscriptions import Subscriptions, What
 from engram.serving.topic import position_of
 from engram.shard.requests import Answer, ShardStatus
 from engram.snapshots.base import SnapshotStore
+from engram.tracing import tracer
 
 
 class CommandId(NamedTuple):
@@ -72,6 +74,7 @@ class Service:
         self.registry = registry
         self.codec = Codec(app)
         self.metrics = Metrics(app.name, registry, clock=clock)
+        self.spans = GatewaySpans(tracer(), log)
         self._writer = f"g:{secrets.token_hex(6)}"
         self._router = Router(registry, self._writer)
         self._loop = asyncio.get_running_loop()
@@ -81,7 +84,7 @@ class Service:
         self._ends = [0] * log.partitions  # as far as is known: the log may have come further
         asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
         self._shared = {cls for cls in asked if issubclass(entity_of(cls), Shared)}
-        self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead, self.metrics.looked)
+        self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead, self.metrics.looked, self.spans)
         self.events = EventsDoor(app, events or log)
         self.sinks = sinks
         self.subscriptions = Subscriptions(self._router, self.metrics)
@@ -155,9 +158,10 @@ class Service:
         name, version = query.__engram__.name or "", self.codec.version_of(type(query))
         body = self.codec.encode_body(query)
         told = _told(query, principal)
-        answer = await self._router.ask(
-            partition, key, name, version, body, at_least=bound, seconds=seconds, principal=told
-        )
+        with self.spans.around("ask", name, key):
+            answer = await self._router.ask(
+                partition, key, name, version, body, at_least=bound, seconds=seconds, principal=told
+            )
         self.metrics.answered(name)
         return answer
 
@@ -248,9 +252,11 @@ class Service:
         name, version = command.__engram__.name or "", self.codec.version_of(type(command))
         envelope = Envelope(name, version, key, self._loggable(command), *id_, idempotency_key)
         appended: asyncio.Future[Position] = self._loop.create_future()
+        began = self.spans.begin()
         self._group.submit(partition, envelope, appended)
         with self.metrics.appending.track_inprogress():
             position = await appended
+        self.spans.logged(name, key, position, began)
         self.metrics.acknowledged(name)
         self._ends[partition] = max(position.offset + 1, self._ends[partition])
         return position, id_

@@ -29,6 +29,7 @@ from engram.shard.requests import (
     Response,
     Subscription,
 )
+from engram.shard.spans import HandlingSpans
 from engram.shard.watched import Evaluate
 
 # Between two looks at the requests: about this many commands, so that a query waits a few milliseconds at most.
@@ -40,7 +41,7 @@ _logger = structlog.get_logger()
 Send = Callable[[bytes, Response], None]
 
 
-def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send) -> bool:
+def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send, spans: HandlingSpans | None = None) -> bool:
     """Handles what is new in the partition, up to a bound. True when there may be more.
 
     The writers get their replies, and effects go to the outbox. Stops the partition at a record of a newer
@@ -53,7 +54,7 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send) -> bool:
             owned.unread.extend(log.read(owned.partition, image.offset, limit=_RECORDS_AT_ONCE))
         while owned.unread and owned.unread[0].offset != owned.end and commands < _COMMANDS_AT_ONCE:
             owned.handling = record = owned.unread.popleft()
-            handled = image.handle(record)
+            handled = image.handle(record) if spans is None else spans.handle(image, record)
             owned.handling = None
             if image.epoch != owned.epoch:
                 raise Fenced(f"A newer owner has partition {owned.partition} since record {image.epoch}.")

@@ -42,6 +42,7 @@ from engram.shard.requests import (
 )
 from engram.shard.serve import Questions, answer_await, handle_new, subscribe
 from engram.shard.snapshotting import Snapshotting
+from engram.shard.spans import HandlingSpans
 from engram.shard.watchdog import Watchdog
 from engram.snapshots.base import SnapshotStore
 
@@ -115,6 +116,7 @@ class Shard:
         self._missed = Missed(
             self._codec, store, log, policy=self._policy, send=transport.send, clock=clock, background=background
         )
+        self._spans = HandlingSpans.made(log, app, number)
         self._announced = 0
         self._cool_after = 0
         self._busy = True
@@ -283,7 +285,7 @@ class Shard:
         if self._flusher.full:
             return busy
         for owned in self._serving():
-            busy |= handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send)
+            busy |= handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send, self._spans)
             if owned.state != "serving":
                 self._flusher.drop(owned.partition)
                 self._announced = 0  # tell the registry now, not in its turn

@@ -161,7 +161,8 @@ class Watched:
 
     def _touched(self, model: str, by_place: dict[str, dict[Asked, _Watched]], handled: Handled) -> Iterable[str]:
         if model == _ENTITIES:
-            return {key for key in (*handled.keys, *handled.fired) if key in by_place}
+            fired = (timer.key for _, timer in handled.fired)
+            return {key for key in (*handled.keys, *fired) if key in by_place}
         moved = self._moved.get(model)
         if not moved:
             return ()

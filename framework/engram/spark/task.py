@@ -20,6 +20,7 @@ from engram.shard.shard import Shard
 from engram.shard.spill import Spill
 from engram.snapshots.open import open_store
 from engram.telemetry import log_to_stderr
+from engram.tracing import flush_spans, start_tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,10 @@ class ShardSpec:
             cold=self._cold,
             background=True,
         )
-        shard.run()
+        try:
+            shard.run()
+        finally:
+            flush_spans()  # Spark ends its workers without asking them
         yield number
 
     def _cold(self) -> Cold:
@@ -78,3 +82,4 @@ class ShardSpec:
             if entry not in sys.path:
                 sys.path.insert(0, entry)
         log_to_stderr()
+        start_tracing(self.app)
