@@ -108,8 +108,9 @@ def span_with_ids(
 
 
 def start_tracing(service: str) -> None:
-    """Sets an SDK up for this process, if `OTEL_TRACES_EXPORTER` names where spans go. Called by programs, never by
-    importing something. One that is set up already stays.
+    """Sets an SDK up for this process, if `OTEL_TRACES_EXPORTER` names where spans go, as `service` unless
+    `OTEL_SERVICE_NAME` says otherwise. Called by programs, never by importing something. One that is set up already
+    stays.
 
     Raises `Misuse` when the SDK or the exporter is not installed.
     """
@@ -128,7 +129,8 @@ def start_tracing(service: str) -> None:
     if not found:
         raise Misuse(f"{EXPORTER_ENV}={name}, and no such exporter is installed: pip install 'engram[tracing]'.")
     ids: Any = TraceIds()
-    provider = TracerProvider(resource=Resource.create({"service.name": service}), id_generator=ids)
+    named = {"service.name": os.environ.get("OTEL_SERVICE_NAME") or service}
+    provider = TracerProvider(resource=Resource.create(named), id_generator=ids)
     provider.add_span_processor(BatchSpanProcessor(found[0].load()()))
     trace.set_tracer_provider(provider)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -249,6 +253,25 @@ def test_an_exporter_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(EXPORTER_ENV, "nonsense")
     with pytest.raises(Misuse, match=r"no such exporter is installed: pip install 'engram\[tracing\]'"):
         start_tracing("counters")
+
+
+def test_an_exporter_is_set_up_by_its_name():
+    """In a process of its own: spans have ids that can be chosen, and go where the variable says, in the app's name."""
+    code = (
+        "from engram.tracing import *\n"
+        "start_tracing('counters')\n"
+        "how = {'parent': None, 'kind': SpanKind.CLIENT, 'attributes': {}, 'span': (1, 2)}\n"
+        "with span_with_ids(tracer(), 'told', SpanIds(17, 4), **how): pass\n"
+        "flush_spans()\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, EXPORTER_ENV: "console"}, capture_output=True, check=True
+    )
+    (span,) = [json.loads(told.stdout)]
+
+    assert (span["name"], span["resource"]["attributes"]["service.name"]) == ("told", "counters")
+    assert (int(span["context"]["trace_id"], 16), int(span["context"]["span_id"], 16)) == (17, 4)
+    assert span["parent_id"] is None
 
 
 def test_without_an_exporter_nothing_is_set_up(monkeypatch: pytest.MonkeyPatch):

@@ -95,7 +95,7 @@ def run_app(options: RunOptions) -> None:
     log_to_stderr(logging.WARNING)
     java_version()
     app = resolve_app(options.reference)
-    start_tracing(options.reference)
+    start_tracing(app.name)
     settings = dict(map(_setting, options.spark_settings))
     sinks = _sinks(app, options)
     access = None if options.auth is None else read_access(options.auth)

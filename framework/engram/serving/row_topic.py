@@ -177,7 +177,8 @@ class RowsTopic(Topic):
         if not (first or gap or (before is not None and shown != before)):
             return
         positions = [part.position for part in self._parts]
-        rest = json.dumps({"positions": list(map(str, positions)), **({"gap": True} if gap else {})})
+        told = {"positions": list(map(str, positions)), **({"gap": True} if gap else {})}
+        rest = json.dumps(told, separators=(",", ":"))
         token = Token.of(self._place.app, self._place.count, positions)
         body = content if kind == "answer" else content[len(b'"refused":') :]
         self._add(str(token), kind, body, b"{%s,%s" % (content, rest[1:].encode()))

@@ -49,6 +49,7 @@ class ShardSpec:
         """Runs shard `number` for as long as the application lives."""
         self._prepare_process()
         app = resolve_app(self.app)
+        start_tracing(app.name)
         log = open_log(self.log, app.name)
         shard = Shard(
             app,
@@ -82,4 +83,3 @@ class ShardSpec:
             if entry not in sys.path:
                 sys.path.insert(0, entry)
         log_to_stderr()
-        start_tracing(self.app)
