@@ -20,6 +20,10 @@ class CommandIds:
         self._log = log
         self._first: dict[int, bytes] = {}
 
+    def knows(self, partition: int) -> bool:
+        """Whether the ids of roots there can be told without reading the log."""
+        return partition in self._first
+
     def logged(self, root: Position) -> SpanIds:
         """Of the span of a command that was logged, which is the first of its trace. Raises `Unavailable` when the log
         does not answer."""

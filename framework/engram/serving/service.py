@@ -256,7 +256,7 @@ class Service:
         self._group.submit(partition, envelope, appended)
         with self.metrics.appending.track_inprogress():
             position = await appended
-        self.spans.logged(name, key, position, began)
+        await self.spans.logged(name, key, position, began)
         self.metrics.acknowledged(name)
         self._ends[partition] = max(position.offset + 1, self._ends[partition])
         return position, id_

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -55,12 +56,14 @@ class GatewaySpans(AskingSpans):
         """When something began, in nanoseconds."""
         return 0 if self._tracer is None else time.time_ns()
 
-    def logged(self, name: str, key: str, position: Position, began: int) -> None:
+    async def logged(self, name: str, key: str, position: Position, began: int) -> None:
         """A command is durable: one span in the trace of who has sent it, and one that begins its own. They link to
         each other, because the log does not say who sent it, and nobody knew its position before."""
         if self._tracer is None:
             return
         try:
+            if not self._ids.knows(position.partition):
+                await asyncio.to_thread(self._ids.logged, position)
             ids = self._ids.logged(position)
         except EngramError as problem:
             _logger.warning("spans_not_told", position=str(position), problem=str(problem))
