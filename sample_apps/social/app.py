@@ -22,7 +22,17 @@ from sample_apps.social.commands import (
     Unfollow,
 )
 from sample_apps.social.events import Followed, Notified, Published
-from sample_apps.social.queries import Asking, Celebrities, Drafts, Followers, Following, Posts, Profile, Timeline
+from sample_apps.social.queries import (
+    Asking,
+    Celebrities,
+    Drafts,
+    Followers,
+    Following,
+    Notifications,
+    Posts,
+    Profile,
+    Timeline,
+)
 from sample_apps.social.read_models import (
     Figures,
     FollowersOf,
@@ -33,7 +43,7 @@ from sample_apps.social.read_models import (
 )
 from sample_apps.social.rules import AllowWord, BannedWords, BanWord, SetCelebrityFrom
 from sample_apps.social.tag import ForgetHours, UseTag
-from sample_apps.social.user import nobody_was_protected
+from sample_apps.social.user import nobody_was_notified, nobody_was_protected
 
 app = App(
     "social",
@@ -44,8 +54,8 @@ app = App(
         UseTag, ForgetHours,  # of tags
         BanWord, AllowWord, SetCelebrityFrom,  # of operators, for all
     ],
-    queries=[Profile, Posts, Drafts, Timeline, Celebrities, Following, Followers, Asking, BannedWords],
+    queries=[Profile, Posts, Drafts, Timeline, Notifications, Celebrities, Following, Followers, Asking, BannedWords],
     events=[Followed, Published, Notified],
     read_models=[FollowersOf, MostFollowed, TrendingTags, Figures, PostSearch, PeopleSearch],
-    upcasters=[nobody_was_protected],
+    upcasters=[nobody_was_protected, nobody_was_notified],
 )  # fmt: skip

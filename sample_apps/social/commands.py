@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, Field
 from sample_apps.social.events import Followed, Notified, Published
 from sample_apps.social.rules import Rules, words_of
 from sample_apps.social.tag import UseTag, tags_of
-from sample_apps.social.user import TIMELINE_LENGTH, Draft, Post, TimelineEntry, User
+from sample_apps.social.user import NOTICES_KEPT, TIMELINE_LENGTH, Draft, Notice, Post, TimelineEntry, User
 
 Name = Annotated[str, Field(min_length=1, max_length=80)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
@@ -195,7 +195,14 @@ def _gain_follower(user: User, follower: str, ctx: Context) -> None:
     user.followers[follower] = None
     if user.celebrity:
         ctx.send(follower, KnowCelebrity(author=user.key))
-    ctx.emit(Notified(whom=user.key, what="follower", by=follower))
+    _notify(user, Notice(what="follower", by=follower, at=ctx.now), ctx)
+
+
+def _notify(user: User, notice: Notice, ctx: Context) -> None:
+    """For the user, who may be watching, and for whoever sends mails."""
+    user.notices.append(notice)
+    del user.notices[:-NOTICES_KEPT]
+    ctx.emit(Notified(whom=user.key, what=notice.what, by=notice.by, post=notice.post))
 
 
 class LoseFollower(Command[User, None], name="lose_follower", authorize=allow.nobody):
@@ -218,7 +225,7 @@ class GainLike(Command[User, None], name="gain_like", authorize=allow.nobody):
         if self.post not in user.posts:
             raise Rejected("unknown_post", f"{user.key} has no post {self.post}.")
         user.posts[self.post].likes[self.by] = None
-        ctx.emit(Notified(whom=user.key, what="like", by=self.by, post=self.post))
+        _notify(user, Notice(what="like", by=self.by, at=ctx.now, post=self.post), ctx)
 
 
 class KnowCelebrity(Command[User, None], name="know_celebrity", authorize=allow.nobody):

@@ -9,7 +9,7 @@ from typing import Annotated
 from engram import Principal, Query, Rejected, allow
 from pydantic import BaseModel, ConfigDict, Field
 
-from sample_apps.social.user import User
+from sample_apps.social.user import Notice, User
 
 Limit = Annotated[int, Field(ge=1, le=200)]
 
@@ -98,6 +98,15 @@ class Timeline(Query[User, list[TimelineView]], name="timeline", authorize=allow
     def answer(self, user: User) -> list[TimelineView]:
         newest = islice(reversed(user.timeline), self.limit)
         return [TimelineView(author=e.author, post=e.post, text=e.text, at=e.at) for e in newest]
+
+
+class Notifications(Query[User, list[Notice]], name="notifications", authorize=allow.owner):
+    """What a user wants to hear of at once, newest first: to be watched."""
+
+    limit: Limit = 20
+
+    def answer(self, user: User) -> list[Notice]:
+        return list(islice(reversed(user.notices), self.limit))
 
 
 class Celebrities(Query[User, list[str]], name="celebrities", authorize=allow.owner):

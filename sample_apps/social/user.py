@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from engram import Entity, Json, Part, upcaster
 
 TIMELINE_LENGTH = 200
+NOTICES_KEPT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +38,18 @@ class Draft:
     timer: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that a user wants to hear of at once: a new follower, or a like of a post."""
+
+    what: Literal["follower", "like"]
+    by: str
+    at: datetime
+    post: str | None = None
+
+
 @dataclass(slots=True, kw_only=True)
-class User(Entity, name="user", version=2):
+class User(Entity, name="user", version=3):
     name: str = ""
     since: datetime | None = None
     following: dict[str, datetime] = field(default_factory=dict)
@@ -51,6 +63,7 @@ class User(Entity, name="user", version=2):
 
     protected: bool = False  # only followers may read
     asking: dict[str, None] = field(default_factory=dict)  # who wants to follow a protected account
+    notices: list[Notice] = field(default_factory=list)  # the newest last
 
     @property
     def registered(self) -> bool:
@@ -60,4 +73,10 @@ class User(Entity, name="user", version=2):
 @upcaster(User, from_version=1)
 def nobody_was_protected(old: Json) -> Json:
     """What is new has defaults."""
+    return old
+
+
+@upcaster(User, from_version=2)
+def nobody_was_notified(old: Json) -> Json:
+    """The same."""
     return old

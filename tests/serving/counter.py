@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engram import App, Command, Context, Entity, Query, Rejected
+from engram import App, Command, Context, Entity, Query, Rejected, Tally
 from pydantic import BaseModel
 
 
@@ -65,4 +66,11 @@ class Meddle(Query[Counter, int], name="meddle"):
         return counter.value
 
 
-app = App("counters", commands=[Add, Fail], queries=[Value, Break, Meddle])
+class Values(Tally[Counter], name="values"):
+    """All values together."""
+
+    def rows(self, counter: Counter) -> Iterator[tuple[str, int]]:
+        yield "all", counter.value
+
+
+app = App("counters", commands=[Add, Fail], queries=[Value, Break, Meddle], read_models=[Values])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from sample_apps.social.commands import Admit, Follow, Protect, Publish, Publish
 from sample_apps.social.queries import Asking, Followers, Posts, Profile
 from tests.serving.counter import app as counters
 from tests.serving.running import SECONDS, RunningApp
+from tests.serving.streams import STREAM, streaming
 from tests.serving.tokens import access, bearer, static
 
 NOBODY: set[str] = set()
@@ -41,7 +43,7 @@ MATRIX: dict[str, set[str]] = {
     **dict.fromkeys(["deliver", "know_celebrity", "publish_draft"], NOBODY),
     **dict.fromkeys(["ban_word", "allow_word", "set_celebrity_from"], OPERATOR),
     **dict.fromkeys(["profile", "posts", "following", "followers", "banned_words"], EVERYBODY),
-    **dict.fromkeys(["drafts", "timeline", "celebrities", "asking"], OWNER),
+    **dict.fromkeys(["drafts", "timeline", "notifications", "celebrities", "asking"], OWNER),
     **dict.fromkeys(["use_tag", "forget_hours"], NOBODY),
     "followers_of": OWNER | OPERATOR,
     **dict.fromkeys(["most_followed", "trending_tags", "figures", "post_search", "people_search"], EVERYBODY),
@@ -96,6 +98,17 @@ def request(running: RunningApp, name: str, who: str) -> httpx.Response:
     return running.http.post(path, params=key, content=body, headers=WHO[who])
 
 
+def watched(running: RunningApp, name: str, who: str) -> AbstractContextManager[httpx.Response]:
+    """The same as a stream."""
+    headers = {**WHO[who], **STREAM}
+    if name in social.read_models:
+        looked = {place_of(social.read_models[name]): "ada"}
+        return running.http.stream("GET", f"/api/social/read_models/{name}", params=looked, headers=headers)
+    entity = entity_of(social.queries[name]).__engram__.name
+    key = {} if entity == "rules" else {"key": "ada"}
+    return running.http.stream("GET", f"/api/social/{entity}/queries/{name}", params=key, headers=headers)
+
+
 def acknowledged(running: RunningApp, command: str) -> float:
     """How many of these commands were logged."""
     labels = {"app": "social", "command": command}
@@ -134,6 +147,20 @@ def test_the_matrix_of_the_app(closed: RunningApp, name: str):
             assert set(response.json()) == {"type", "title", "status", "detail"}
             assert SECRET not in response.text
             assert after == before
+
+
+@pytest.mark.parametrize("name", [*social.queries, *social.read_models])
+def test_the_matrix_of_what_can_be_watched(closed: RunningApp, name: str):
+    """Who may read may watch, and nobody else gets a stream."""
+    closed.on_loop(closed.service.send("ada", Protect(protected=False), seconds=SECONDS))
+    for who in WHO:
+        with watched(closed, name, who) as response:
+            if who in MATRIX[name]:
+                assert response.status_code == 200, (who, response.read())
+                assert response.headers["content-type"].startswith("text/event-stream")
+            else:
+                assert response.status_code == (401 if who == "anonymous" else 403), (who, response.read())
+                assert SECRET not in response.read().decode()
 
 
 def test_the_routes_of_every_app_are_all_here(closed: RunningApp):
@@ -250,6 +277,25 @@ def test_a_protected_account_is_read_by_those_whom_it_has_admitted(closed: Runni
                 await cleo.send("cleo", Admit(whom="dora"))
 
     asyncio.run(talk())
+
+
+def test_who_watches_a_protected_account_is_asked_again_with_every_change(closed: RunningApp):
+    """Its author closes it while somebody reads: they get no more of it."""
+    name, posts = "emil", "/api/social/user/queries/posts"
+    service = closed.service
+    for command in (Register(name=name), Publish(text="for all")):
+        closed.on_loop(service.send(name, command, seconds=SECONDS))
+    with streaming(closed, posts, {"key": name}, headers=WHO["other"]) as reader:
+        before = reader.next()
+        for command in (Protect(), Publish(text="for friends")):
+            closed.on_loop(service.send(name, command, seconds=SECONDS))
+        after = reader.next()
+    later = closed.http.get(posts, params={"key": name}, headers={**WHO["other"], **STREAM})
+
+    assert [post["text"] for post in before.data["answer"]] == ["for all"]
+    assert (after.event, after.data["refused"]["kind"]) == ("refused", "denied")
+    assert "for friends" not in str(after.data)
+    assert later.status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -108,13 +108,10 @@ def _finding(case: Case, bound: str) -> Case:
 
 def _fair(case: Case) -> Case:
     """With time for an answer: that there is none within 0 s would be right, and so would be to wait for a minute. In a
-    session of its own, as every client has: the number of another command gets the reply to that. And without asking
-    for the effects of a command that was there before: they may not be known any more, which is a 504."""
+    session of its own, as every client has: the number of another command gets the reply to that."""
     for name, text in (("timeout", "20"), ("wait", "0")):
         if isinstance(case.query.get(name), int | float):
             case.query[name] = text
-    if case.query.get("wait") == "effects":
-        case.headers.pop("Idempotency-Key", None)
     if "Engram-Session" in case.headers:
         case.headers["Engram-Session"] = f"{case.headers['Engram-Session']}"[:40] + f".{next(_numbers)}"
     return case

@@ -192,6 +192,19 @@ def test_a_shard_that_does_not_come_back_is_504_in_time(fragile: RunningApp):
     assert time.monotonic() - began < 5
 
 
+def test_the_same_idempotency_key_waits_for_the_first_effects(dominoes: RunningApp):
+    """Once more with the same key: the first reply again, and a token that covers what it led to, once."""
+    keys = [key_in(dominoes, partition, "again") for partition in range(3)]
+    how = {"params": {"key": keys[0], "wait": "effects"}, "headers": {"Idempotency-Key": "fall-once"}}
+    body = {"onto": [keys[1]], "then": [keys[2]]}
+    first, again = (dominoes.http.post(FALL, json=body, **how) for _ in range(2))
+
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert (first.json()["reply"], again.json()["reply"]) == (1, 1)
+    assert sorted(token_of(again).offsets) == [0, 1, 2]
+    assert [fallen(dominoes, key, token_of(again)) for key in keys] == [1, 1, 1]
+
+
 def test_what_nobody_remembers_is_504_at_once(fragile: RunningApp):
     """A command that is sent again after a restart has its reply, but its effects are forgotten."""
     keys = [fragile.key_in(partition) for partition in range(2)]

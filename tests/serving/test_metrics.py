@@ -51,6 +51,7 @@ def test_the_metrics_are_those_that_are_declared(counted: RunningApp):
     before = value(counted, "engram_snapshots_published_total", partition="0")
     counted.http.post("/api/counters/counter/commands/add", params={"key": key})
     counted.http.get("/api/counters/counter/queries/value", params={"key": key})
+    counted.http.get("/api/counters/read_models/values", params={"group": "all"})
     counted.wait_until(lambda: _of(counted, 0).snapshots_published > before)
     found = scraped(counted)
 

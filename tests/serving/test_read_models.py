@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
 
 import pytest
 from engram import Ahead, Client, Misuse, Position, Quarantined, Ranked, Totals
@@ -29,13 +28,6 @@ from tests.serving.running import RunningApp
 
 BASE = "/api/club/read_models"
 MEMBERS = [f"member{number:02}" for number in range(12)]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    """The club, for all tests here: each takes games, marks and words of its own."""
-    with RunningApp(club, tmp_path_factory.mktemp("club")) as running:
-        yield running
 
 
 async def play(client: Client, game: str) -> None:

@@ -10,14 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from engram import App, Client, Command, Context, Entity, Position, Query, Rejected, Token
 from engram.codec.codec import Codec
 from engram.image.image import Handled, Image
-from engram.serving.subscriptions import KEPT, Topic
+from engram.serving.topic import KEPT, AnswerTopic
 from engram.shard.policy import Policy
 from engram.shard.replay import replay_until
 from engram.shard.requests import Changed
@@ -25,44 +23,16 @@ from engram.shard.requests import Changed
 from sample_apps.social.queries import Profile
 from tests.serving.counter import Add, Value, app
 from tests.serving.running import RunningApp
+from tests.serving.streams import STREAM, Heard, Reader, next_event, streaming
 
 ADD = "/api/counters/counter/commands/add"
 VALUE = "/api/counters/counter/queries/value"
-STREAM = {"Accept": "text/event-stream"}
-
-
-class Heard(NamedTuple):
-    """An event of a stream."""
-
-    id: str
-    event: str
-    data: dict[str, Any]
-
-
-class Reader:
-    """Reads a stream event by event."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self._lines = response.iter_lines()
-
-    def next(self) -> Heard:
-        fields: dict[str, str] = {}
-        for line in self._lines:
-            name, _, value = line.partition(": ")
-            if name in ("id", "event", "data"):
-                fields[name] = value
-            if not line and "data" in fields:
-                return Heard(fields.get("id", ""), fields["event"], json.loads(fields["data"]))
-        raise AssertionError("the stream has ended")
 
 
 @contextmanager
 def reading(running: RunningApp, key: str, *, last: str = "", path: str = VALUE, **more: str) -> Iterator[Reader]:
-    headers = {**STREAM, **({"Last-Event-ID": last} if last else {})}
-    with running.http.stream("GET", path, params={"key": key, **more}, headers=headers) as response:
-        assert response.status_code == 200
-        assert response.headers["content-type"].startswith("text/event-stream")
-        yield Reader(response)
+    with streaming(running, path, {"key": key, **more}, last=last) as reader:
+        yield reader
 
 
 def add(running: RunningApp, key: str, by: int = 1) -> Position:
@@ -246,7 +216,7 @@ def test_what_was_lost_on_the_way_is_noticed():
     said = [Changed(1, 0, offset, 0, "answer", b"%d" % offset, offset - 1) for offset in range(5)]
 
     async def hear() -> tuple[list[bool], list[bytes]]:
-        topic = Topic()
+        topic = AnswerTopic()
         asked = [topic.hear(said[number]) for number in (0, 1, 3, 4, 2, 3, 4)]
         return asked, [topic.change(number).body for number in range(5)]
 
@@ -388,12 +358,8 @@ async def _subscribed(dials: RunningApp, key: str) -> AsyncIterator[bytes]:
 
 
 async def _next(stream: AsyncIterator[bytes]) -> bytes:
-    """The next event, without comments."""
     async with asyncio.timeout(20):
-        while True:
-            message = await anext(stream)
-            if b"event: " in message:
-                return message
+        return await next_event(stream)
 
 
 def test_thousands_of_readers_cost_one_evaluation_per_change(dials: RunningApp):
@@ -451,7 +417,7 @@ def test_what_nobody_reads_is_watched_no_longer(dials: RunningApp):
 
     dials.on_loop(leave())
     topics = dials.service.subscriptions._topics
-    ((number, topic),) = (found for what, found in topics.items() if what.key == "left")
+    ((ids, topic),) = (found for what, found in topics.items() if what.key == "left")
     topic.left -= 60
-    dials.wait_until(lambda: number not in dials.service._router._watched)
+    dials.wait_until(lambda: not {*ids} & {*dials.service._router._watched})
     assert topic.readers == 0

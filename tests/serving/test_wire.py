@@ -29,6 +29,7 @@ from engram.shard.requests import (
     Stop,
     Stuck,
     Subscribe,
+    SubscribeRows,
     TakeSnapshot,
 )
 from hypothesis import given
@@ -62,6 +63,17 @@ requests: st.SearchStrategy[Request] = st.one_of(
         at_least=st.none() | st.tuples(numbers, numbers),
         timeout_ms=numbers,
         principal=st.none() | principals,
+    ),
+    st.builds(
+        SubscribeRows,
+        id=numbers,
+        partition=numbers,
+        model=texts,
+        place=texts,
+        limit=numbers,
+        lease_ms=numbers,
+        after=st.none() | numbers,
+        base=st.booleans(),
     ),
     st.builds(
         Await, partition=numbers, offset=numbers, commands=st.lists(st.tuples(numbers, texts, numbers), max_size=5)
@@ -161,6 +173,7 @@ tags = st.sampled_from(
         b"quarantine",
         b"effects",
         b"subscribe",
+        b"rows",
         b"changed",
         b"await",
         b"report",

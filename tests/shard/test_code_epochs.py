@@ -10,7 +10,7 @@ from engram.shard.versions import check_code_epoch
 
 from sample_apps.social import app as version_1
 from sample_apps.social.commands import Follow, Publish, Register
-from sample_apps.social.user import User, nobody_was_protected
+from sample_apps.social.user import User, nobody_was_notified, nobody_was_protected
 from tests.shard.network import FaultyLog, Network
 
 version_2 = App(
@@ -19,7 +19,7 @@ version_2 = App(
     commands=version_1.commands.values(),
     queries=version_1.queries.values(),
     events=version_1.events.values(),
-    upcasters=[nobody_was_protected],
+    upcasters=[nobody_was_protected, nobody_was_notified],
 )
 
 

@@ -231,15 +231,29 @@ def test_a_command_that_was_sent_again_has_its_first_effects(table: Network):
     assert list(EffectsReport.model_validate_json(response.body).sent) == [1]
 
 
-def test_an_idempotency_key_that_was_used_before_leaves_it_unknown(table: Network):
-    """Where its command was handled is not remembered, so nobody says that it had no effects."""
+def test_an_idempotency_key_that_was_used_before_has_its_first_effects(table: Network):
+    """Whoever sends it, and also when that is sent again by its session: until a snapshot has passed it, and then
+    nobody says that it had no effects."""
     keys = keys_of(table)
-    owner = table.start()
-    for session in ("one", "two"):
-        position = table.send(keys[0], Fall(onto=(keys[1],)), session=session, idempotency_key="the same")
+    owner = table.start([0])
+    how = {"idempotency_key": "the same"}
+    again = table.envelope(keys[0], Fall(onto=(keys[1],)), session="two", **how)
+    table.send(keys[0], Fall(onto=(keys[1],)), session="one", **how)
+    repeated = [table.send_all([again])[0] for _ in range(2)]
     table.settle(owner)
+    for position in repeated:
+        (inquiry,) = Following(position).inquiries()
+        number = ask(owner, inquiry)
+        owner.step()
+        response = owner.response(number)
+        assert isinstance(response, Answer)
+        assert list(EffectsReport.model_validate_json(response.body).sent) == [1]
+    owner.stop()
+    later = table.send(keys[0], Fall(onto=(keys[1],)), session="three", **how)
+    successor = table.start()
+    table.settle(successor)
 
-    assert settled(table, owner, position) is None
+    assert settled(table, successor, later) is None
 
 
 def test_the_memory_is_bounded_and_knows_its_end(table: Network, monkeypatch: pytest.MonkeyPatch):

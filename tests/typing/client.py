@@ -34,6 +34,16 @@ async def answers(client: Client, position: Position) -> None:
     assert_type(await client.ask("ada", Posts(), at_least=client.token), list[PostView])
     assert_type(await client.ask("ada", Following()), list[str])
     assert_type((await client.ask("ada", Profile())).followers, int)
+    async for followers in client.watch(FollowersOf, "ada", limit=3):
+        assert_type(followers, Rows[str])
+    async for ranked in client.watch(MostFollowed, "everybody"):
+        assert_type(ranked, Rows[Ranked[str]])
+    async for found in client.watch(PostSearch, "hello"):
+        assert_type(found, Rows[PostFound])
+    async for totals in client.watch(Figures, "posts"):
+        assert_type(totals, Totals)
+    client.watch(Figures, "posts", limit=3)  # type: ignore[arg-type]  # totals are one
+    client.watch("ada", "posts")  # type: ignore[call-overload]  # of an entity, a query is watched
     async for card in client.watch("ada", Profile()):
         assert_type(card, ProfileCard)
 

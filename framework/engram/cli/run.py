@@ -51,6 +51,7 @@ from engram.spark.session import Spark, default_master
 from engram.spark.task import ShardSpec
 from engram.spark.worker import search_path
 from engram.telemetry import log_to_stderr
+from engram.tracing import start_tracing
 
 _DEFAULT_PARTITIONS = 8
 # A clean stop writes a last snapshot of every partition; beyond this the shards are ended without it.
@@ -96,6 +97,7 @@ def run_app(options: RunOptions) -> None:
     java_version()
     app = resolve_app(options.reference)
     settings = spark_settings(options.spark_settings)
+    start_tracing(app.name)
     sinks = _sinks(app, options)
     access = None if options.auth is None else read_access(options.auth)
     if access is not None:

@@ -46,14 +46,16 @@ _NEW = Seen(-1, STALE, -1)
 
 
 class Dedupe:
-    """The memory of one image."""
+    """The memory of one image. `first` is no part of its state: it has the record of each key's command, for as long as
+    the image has lived since its snapshot."""
 
-    __slots__ = ("keys", "sessions", "window")
+    __slots__ = ("first", "keys", "sessions", "window")
 
     def __init__(self, window: Window) -> None:
         self.window = window
         self.sessions: dict[str, Seen] = {}
         self.keys: dict[str, tuple[str, Outcome]] = {}
+        self.first: dict[str, int] = {}
 
     def sessions_of(self, names: Sequence[str]) -> list[Seen]:
         """What is remembered of these sessions; those that were not known are opened."""
@@ -83,10 +85,13 @@ class Dedupe:
             return None
         return kept[1] if kept[0] == fingerprint else REUSED
 
-    def remember_key(self, key: str, fingerprint: str, outcome: Outcome) -> None:
+    def remember_key(self, key: str, fingerprint: str, outcome: Outcome, offset: int) -> None:
         if len(self.keys) >= self.window.idempotency_keys:
-            del self.keys[next(iter(self.keys))]
+            oldest = next(iter(self.keys))
+            del self.keys[oldest]
+            self.first.pop(oldest, None)
         self.keys[key] = fingerprint, outcome
+        self.first[key] = offset
 
     def _forget_idle_sessions(self) -> None:
         # By the offset of the last use, then by name: the same sessions on every owner and replay.

@@ -41,7 +41,7 @@ class Handled(NamedTuple):
     exceptions behind the quarantined outcomes, by index. `repeats` has the commands that were handled before, by index,
     with the offset of the record in which they were; -1 if that is not known. For messages, `arrived` is the partition
     that they are from, and the last of them. `keys` has the entities of the record's commands, also of those that were
-    not handled; `fired` those of timers."""
+    not handled; `fired` the timers that went off, by index."""
 
     writer: str
     outcomes: list[Outcome]
@@ -51,7 +51,7 @@ class Handled(NamedTuple):
     repeats: dict[int, int]
     arrived: tuple[int, Place] | None
     keys: Sequence[str]
-    fired: list[str]
+    fired: list[tuple[int, Timer]]
 
 
 class Image:
@@ -177,7 +177,7 @@ class Image:
             timer = self.timers.take(place)
             if timer is None:
                 continue  # one that fired just before has cancelled it
-            handled.fired.append(timer.key)
+            handled.fired.append((index, timer))
             self._context._cause = partial(_cause_of_timer, timer)
             try:
                 command = self.codec.decode_command(timer.name, timer.version, timer.body.encode())
@@ -223,13 +223,13 @@ class Image:
             idempotency_key = header.idempotency.get(index)
             mark = "" if idempotency_key is None else self._fingerprint(command, key)
             known = None if idempotency_key is None else self.dedupe.recall_key(idempotency_key, mark)
-            if known is not None:
+            if known is not None and idempotency_key is not None:
                 handled.outcomes.append(known)
-                handled.repeats[index] = -1
+                handled.repeats[index] = self.dedupe.first.get(idempotency_key, -1)
             else:
                 self._run_one(index, command, key, handled)
                 if idempotency_key is not None:
-                    self.dedupe.remember_key(idempotency_key, mark, handled.outcomes[-1])
+                    self.dedupe.remember_key(idempotency_key, mark, handled.outcomes[-1], offset)
             latest = seen[number] = Seen(sequence, handled.outcomes[-1], offset)
             self.dedupe.sessions[header.sessions[number]] = latest
 

@@ -20,7 +20,7 @@ from engram.errors import Misuse, Quarantined, Unavailable
 from engram.image.guard import assigned_fields, guard_for
 from engram.image.home import Home
 from engram.image.outcome import Outcome, Verdict
-from engram.image.row_index import Index, SortedRows, TextIndex, index_for
+from engram.image.row_index import Index, SearchedRows, SortedRows, TextIndex, index_for
 from engram.model.app import entity_of
 from engram.model.command import Command
 from engram.model.entity import Entity
@@ -39,6 +39,23 @@ class ReadModelState(NamedTuple):
     done: int
     total: int
     problem: str = ""
+
+
+class Moved:
+    """Where in a read model rows have come or gone: at these places, or it could be anywhere."""
+
+    __slots__ = ("anywhere", "places")
+
+    def __init__(self) -> None:
+        self.places: set[str] = set()
+        self.anywhere = False
+
+    def __bool__(self) -> bool:
+        return self.anywhere or bool(self.places)
+
+    def clear(self) -> None:
+        self.places.clear()
+        self.anywhere = False
 
 
 class ReadModels:
@@ -98,6 +115,20 @@ class ReadModels:
 
     def states(self) -> list[ReadModelState]:
         return [model.state() for model in self._models.values()]
+
+    # Watching
+
+    def watch(self, name: str) -> Moved:
+        """Notes from now on where rows of a read model come and go; whoever reads it clears it. It costs something, so
+        `unwatch`."""
+        moved = Moved()
+        if name in self._models:
+            self._models[name].moved = moved
+        return moved
+
+    def unwatch(self, name: str) -> None:
+        if name in self._models:
+            self._models[name].moved = None
 
     # Reading
 
@@ -168,6 +199,7 @@ class _Kept:
         self._problem = self._told = ""
         self._total = 0
         self.waiting: set[str] = set()
+        self.moved: Moved | None = None  # while somebody wants to know
 
     def load(self, keys: Iterable[str], found: Mapping[str, list[Any]]) -> None:
         """Takes in the rows of entities that were found; the others wait."""
@@ -215,6 +247,8 @@ class _Kept:
         self._rows = {}
         self._index = SortedRows()
         self.waiting = set()
+        if self.moved is not None:
+            self.moved.anywhere = True
 
     def state(self) -> ReadModelState:
         return ReadModelState(self._codec.name, self._total - len(self.waiting), self._total, self._problem)
@@ -262,6 +296,12 @@ class _Kept:
         return rows
 
     def _move(self, key: str, removed: Iterable[Row], added: Iterable[Row]) -> None:
+        if self.moved is not None:
+            removed, added = list(removed), list(added)
+            if isinstance(self._index, SearchedRows):  # how relevant a row is depends on all others
+                self.moved.anywhere = True
+            else:
+                self.moved.places.update(row[0] for row in (*removed, *added))
         self._index.remove(key, removed)
         self._index.add(key, added)
 

@@ -46,7 +46,7 @@ def find_position(log: Log, command_id: str) -> Position:
     session, _, sequence = command_id.rpartition("/")
     for partition in range(log.partitions):
         for record in _backwards(log, partition):
-            header = _header(record)
+            header = header_of(record)
             if not isinstance(header, CommandsHeader):
                 continue
             for index in range(len(header.which)):
@@ -78,7 +78,7 @@ def trace(log: Log, position: Position, *, progress: Progress) -> Step:
 
 
 def _root_of(log: Log, position: Position) -> Position:
-    header = _header(_record(log, position))
+    header = header_of(_record(log, position))
     if isinstance(header, MessagesHeader) and 0 <= position.index < len(header.which):
         return Position.parse(header.cause(position.index).root)
     return position
@@ -88,14 +88,14 @@ def _record(log: Log, position: Position) -> Record:
     if not 0 <= position.partition < log.partitions:
         raise Misuse(f"There is no partition {position.partition}: the log has 0 to {log.partitions - 1}.")
     found = log.read(position.partition, position.offset, limit=1)
-    header = _header(found[0]) if found and found[0].offset == position.offset else None
+    header = header_of(found[0]) if found and found[0].offset == position.offset else None
     if header is None or not 0 <= position.index < (len(header.which) if isinstance(header, BatchHeader) else 1):
         raise Misuse(f"There is no command at {position}: see `engram log show`.")
     return found[0]
 
 
 def _step(record: Record, position: Position) -> Step:
-    header = _header(record)
+    header = header_of(record)
     if isinstance(header, BatchHeader):
         name = header.types[header.which[position.index]][0]
         return Step(position, name, header.keys[position.index], record.time)
@@ -111,7 +111,7 @@ def _follow(
     parents: dict[Position, Position],
 ) -> None:
     """Notes the messages of a record that the root led to. What was appended a second time is left out."""
-    header = _header(record)
+    header = header_of(record)
     if not isinstance(header, MessagesHeader):
         return
     of = header.origin_partition
@@ -154,7 +154,8 @@ def _tree(root: Position, steps: dict[Position, Step], parents: dict[Position, P
     return steps[root]
 
 
-def _header(record: Record) -> CommandsHeader | MessagesHeader | PlainHeader | None:
+def header_of(record: Record) -> CommandsHeader | MessagesHeader | PlainHeader | None:
+    """The header of a record with commands or messages. Raises `Corrupt` for one that cannot be decoded."""
     forms: dict[Kind, type[CommandsHeader | MessagesHeader | PlainHeader]] = {
         Kind.COMMANDS: CommandsHeader,
         Kind.MESSAGES: MessagesHeader,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any, Protocol
 
 import jwt
@@ -58,6 +59,13 @@ class Authenticator:
         except (jwt.PyJWTError, ValueError, RecursionError) as problem:  # whatever somebody made up
             raise Unauthenticated(f"The token is not good: {problem}.") from None
         return _principal(claims, self._jwt)
+
+    def lasts(self, principal: Principal) -> float | None:
+        """For how many seconds the principal's token is still good; None if it does not expire."""
+        expires = principal.claims.get("exp")
+        if self._jwt is None or expires is None:
+            return None
+        return float(expires) + self._jwt.leeway - time.time()
 
 
 class _Secret:

@@ -6,12 +6,12 @@ import asyncio
 import json
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
 import aiohttp
 from pydantic import TypeAdapter
@@ -41,10 +41,12 @@ from engram.model.position import Position
 from engram.model.query import Query
 from engram.model.read_model import Lookup, Ranked, Ranking, ReadModel, Search, Tally, Totals, place_of, row_of
 from engram.model.token import Token
+from engram.serving.asking import AskingSpans
 from engram.serving.failed import Dropped, FailedCommandDetail, FailedCommands, Retried
 from engram.serving.messages import server_sent
 from engram.serving.rows import Rows
 from engram.serving.taken import SnapshotsTaken
+from engram.serving.topic import refusal
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -106,6 +108,7 @@ class Client:
         self._free: deque[tuple[str, int]] = deque()
         self._results: dict[type[Any], TypeAdapter[Any]] = {}
         self._seen: Token | None = None
+        self._spans = AskingSpans.made()
 
     async def __aenter__(self) -> Self:
         return self
@@ -153,7 +156,8 @@ class Client:
         any more, because it was restored from a backup: then begin with a new client.
         """
         path = self._path("queries", query)
-        content = await self._post(path, {"key": key}, query.model_dump_json(), self._at_least(at_least))
+        with self._spans.around("ask", query.__engram__.name or "", key):
+            content = await self._post(path, {"key": key}, query.model_dump_json(), self._at_least(at_least))
         return self._result(type(query), content["answer"])  # type: ignore[no-any-return]  # by the query's type
 
     async def look_up(
@@ -172,9 +176,7 @@ class Client:
         As every read: it includes everything this client has sent or seen, and `at_least`, in all partitions. Raises
         `Unavailable` while the read model is being built, and `Quarantined` if it is broken.
         """
-        content = await self._look(model, key, limit, after, at_least)
-        read = self._read_row(model)
-        return Rows(map(read, content["rows"]), content["cursor"])
+        return await self._look(model, key, limit, after, at_least)  # type: ignore[no-any-return]  # by its type
 
     async def top(
         self,
@@ -186,9 +188,7 @@ class Client:
         at_least: Position | Token | None = None,
     ) -> Rows[Ranked[A]]:
         """The rows with the highest scores, up to `limit`, and their scores."""
-        content = await self._look(model, board, limit, after, at_least)
-        read = self._read_row(model)
-        return Rows((Ranked(each["score"], read(each["row"])) for each in content["rows"]), content["cursor"])
+        return await self._look(model, board, limit, after, at_least)  # type: ignore[no-any-return]  # by its type
 
     async def search(
         self,
@@ -200,47 +200,72 @@ class Client:
         at_least: Position | Token | None = None,
     ) -> Rows[A]:
         """The rows whose texts have all of the words, the most relevant first."""
-        content = await self._look(model, words, limit, after, at_least)
-        read = self._read_row(model)
-        return Rows((read(each["row"]) for each in content["rows"]), content["cursor"])
+        return await self._look(model, words, limit, after, at_least)  # type: ignore[no-any-return]  # by its type
 
     async def tally(self, model: type[Tally[E]], group: str, *, at_least: Position | Token | None = None) -> Totals:
         """Count, sum, least and greatest of a group; a count of 0 if nothing is in it."""
-        content = await self._look(model, group, None, None, at_least)
-        return Totals(*(content[name] for name in Totals._fields))
+        return await self._look(model, group, None, None, at_least)  # type: ignore[no-any-return]  # by its type
 
-    async def watch(self, key: str, query: Query[E, A]) -> AsyncIterator[A]:
-        """The answer of a query, and again after every change of it, without end.
+    @overload
+    def watch(self, what: str, of: Query[E, A], /) -> AsyncIterator[A]: ...
+    @overload
+    def watch(self, what: type[Lookup[E, A]], of: str, /, *, limit: int = ...) -> AsyncIterator[Rows[A]]: ...
+    @overload
+    def watch(self, what: type[Ranking[E, A]], of: str, /, *, limit: int = ...) -> AsyncIterator[Rows[Ranked[A]]]: ...
+    @overload
+    def watch(self, what: type[Search[E, A]], of: str, /, *, limit: int = ...) -> AsyncIterator[Rows[A]]: ...
+    @overload
+    def watch(self, what: type[Tally[E]], of: str, /) -> AsyncIterator[Totals]: ...
 
-            async for card in client.watch("ada", Profile()):
-                show(card)
+    def watch(self, what: Any, of: Any, /, *, limit: int | None = None) -> AsyncIterator[Any]:
+        """The answer of a query, or what a read model has at a place, and again after every change, without end.
 
-        The first includes everything this client has sent or seen. A lost connection or a shard that moves is not seen;
-        what cannot be found out any more afterwards comes as one change. Raises what the query raises, and
-        `Unavailable` after no word within `patience`.
+            async for card in client.watch("ada", Profile()): ...
+            async for ranked in client.watch(MostFollowed, "everybody", limit=3): ...
+
+        The first includes everything this client has sent or seen. Of a read model each is what its read gives: the
+        first `limit` rows (10, or 100 of a lookup; 1,000 at most), or the totals. A lost connection or a shard that
+        moves is not seen; what cannot be found out any more afterwards comes as one change. Raises what the query
+        raises, `Quarantined` if the read model is broken, `Unavailable` after no word within `patience`, and
+        `Unauthenticated` when the token has expired.
         """
+        if isinstance(of, Query):
+            path, body = self._path("queries", of), of.model_dump_json()
+            asked = partial(self._stream, "POST", path, {"key": what}, body=body)
+            return self._changes(asked, lambda content: self._result(type(of), content["answer"]))
+        rows = limit or (100 if issubclass(what, Lookup) else 10)
+        parameters = {place_of(what): of, **({} if issubclass(what, Tally) else {"limit": str(rows)})}
+        asked = partial(self._stream, "GET", self._model_path(what), parameters)
+        return self._changes(asked, partial(self._read, what))
+
+    async def _changes(
+        self, asked: Callable[[str], Awaitable[aiohttp.ClientResponse]], read: Callable[[Any], T]
+    ) -> AsyncIterator[T]:
         last = ""
         while True:
-            stream = await self._patiently(partial(self._stream, key, query, last))
+            stream = await self._patiently(partial(asked, last))
             try:
                 async with stream:
                     async for message in server_sent(stream.content.iter_any()):
                         last = message.id or last
                         content = json.loads(message.data)
                         if message.event == "refused":
-                            raise Rejected(content["refused"]["code"], content["refused"]["text"])
+                            raise refusal(content["refused"])
                         if message.event == "answer":
-                            yield self._result(type(query), content["answer"])
+                            yield read(content)
             except (aiohttp.ClientError, TimeoutError):
                 continue  # and come back for what was missed
 
-    async def _stream(self, key: str, query: Query[Any, Any], last: str) -> aiohttp.ClientResponse:
+    async def _stream(
+        self, method: str, path: str, parameters: dict[str, str], last: str, *, body: str | None = None
+    ) -> aiohttp.ClientResponse:
         headers = {**self._at_least(None), "Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
-        path, parameters = self._path("queries", query), {"key": key, "timeout": f"{self._timeout:g}"}
+        parameters = {**parameters, "timeout": f"{self._timeout:g}"}
         # Something is said every few seconds, but it never ends.
         timeout = aiohttp.ClientTimeout(total=None, sock_read=_LONGEST_WAIT_S)
-        body = query.model_dump_json()
-        response = await self._http().post(path, params=parameters, data=body, headers=headers, timeout=timeout)
+        response = await self._http().request(
+            method, path, params=parameters, data=body, headers=headers, timeout=timeout
+        )
         if response.status >= 400:
             async with response:
                 _content(response.status, await response.read())
@@ -333,8 +358,9 @@ class Client:
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
         try:
-            parameters = {"key": key, "wait": wait}
-            return await self._post(self._path("commands", command), parameters, command.model_dump_json(), headers)
+            parameters, body = {"key": key, "wait": wait}, command.model_dump_json()
+            with self._spans.around("send", command.__engram__.name or "", key):
+                return await self._post(self._path("commands", command), parameters, body, headers)
         finally:
             # The next command of the session has a greater number, whatever became of this one.
             self._free.append((session, sequence + 1))
@@ -344,7 +370,7 @@ class Client:
         return f"{self._name}.{self._opened}", 0
 
     async def _post(self, path: str, parameters: dict[str, str], body: str, headers: dict[str, str]) -> dict[str, Any]:
-        parameters = {**parameters, "timeout": f"{self._timeout:g}"}
+        parameters, headers = {**parameters, "timeout": f"{self._timeout:g}"}, {**headers, **self._spans.carried()}
 
         async def attempt() -> dict[str, Any]:
             async with self._http().post(path, params=parameters, data=body, headers=headers) as response:
@@ -368,11 +394,13 @@ class Client:
         limit: int | None,
         after: str | None,
         at_least: Position | Token | None,
-    ) -> dict[str, Any]:
+    ) -> Any:
         told = {place_of(model): place, "limit": limit, "cursor": after, "timeout": f"{self._timeout:g}"}
         parameters = [(name, str(value)) for name, value in told.items() if value is not None]
-        path = f"{self._base}/read_models/{model.__engram__.name}"
-        return await self._patiently(partial(self._get, path, parameters, self._at_least(at_least)))
+        with self._spans.around("look", model.__engram__.name or "", place):
+            headers = {**self._at_least(at_least), **self._spans.carried()}
+            content = await self._patiently(partial(self._get, self._model_path(model), parameters, headers))
+        return self._read(model, content)
 
     async def _change_quarantine(self, method: str, path: str) -> dict[str, Any]:
         return await self._once(method, f"{self._base}/quarantine/{path}", {"timeout": f"{self._timeout:g}"})
@@ -416,6 +444,21 @@ class Client:
     def _path(self, kind: str, asked: Command[Any, Any] | Query[Any, Any]) -> str:
         entity = entity_of(type(asked)).__engram__.name
         return f"{self._base}/{entity}/{kind}/{asked.__engram__.name}"
+
+    def _model_path(self, model: type[ReadModel]) -> str:
+        return f"{self._base}/read_models/{model.__engram__.name}"
+
+    def _read(self, model: type[ReadModel], content: dict[str, Any]) -> Any:
+        """What a read model answered, as its class declares it."""
+        if issubclass(model, Tally):
+            return Totals(*(content[name] for name in Totals._fields))
+        read, rows = self._read_row(model), content["rows"]
+        found: Iterable[Any] = map(read, rows)
+        if issubclass(model, Ranking):
+            found = (Ranked(each["score"], read(each["row"])) for each in rows)
+        elif issubclass(model, Search):
+            found = (read(each["row"]) for each in rows)
+        return Rows(found, content.get("cursor"))
 
     def _read_row(self, model: type[ReadModel]) -> Callable[[Any], Any]:
         adapter = self._results.get(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from difflib import get_close_matches
@@ -90,7 +90,7 @@ class EventsDoor:
             if self._closed:
                 return page
 
-    async def stream(self, after: str, *, names: Sequence[str] = ()) -> AsyncIterator[bytes]:
+    async def stream(self, after: str, *, names: Sequence[str] = ()) -> AsyncGenerator[bytes]:
         """Server-sent events without end, each with the cursor after it as its id. Ends when the door is closed.
 
         What can be refused is refused before this returns.
@@ -100,7 +100,7 @@ class EventsDoor:
             raise Unavailable(f"There are {self._streams} streams of events already: try again later, or use a sink.")
         return self._sent(await self._reader(after), wanted)
 
-    async def _sent(self, reader: EventReader, wanted: frozenset[str]) -> AsyncIterator[bytes]:
+    async def _sent(self, reader: EventReader, wanted: frozenset[str]) -> AsyncGenerator[bytes]:
         self._streams += 1
         cursor = told = reader.cursor
         spoke = self._loop.time()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,7 +12,7 @@ from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 
 from engram.errors import Ahead, Denied, EngramError, Misuse, Unsettled
 from engram.image.outcome import Outcome, Verdict
@@ -45,7 +45,7 @@ from engram.serving.parameters import (
 )
 from engram.serving.problems import of_error, of_validation, problem
 from engram.serving.quarantine import LISTED_ROWS, MAX_LISTED_ROWS
-from engram.serving.read_models import MAX_PAGE_ROWS, PAGE_ROWS, RowsPage, TotalsFound, Wanted
+from engram.serving.read_models import MAX_PAGE_ROWS, MAX_WATCHED_ROWS, PAGE_ROWS, RowsPage, TotalsFound, Wanted
 from engram.serving.service import Service
 from engram.shard.requests import Answer
 
@@ -62,14 +62,17 @@ def build_gateway(service: Service, access: Access | None = None) -> FastAPI:
     """The ASGI application for one app's service; with `access`, only those come in whom it knows."""
     app = service.app
     guard = Guard(access, app=app.name, metrics=service.metrics)
-    api: FastAPI = FastAPIOffline(title=f"{app.name}, on Engram", version=str(app.version))
+    # Newer FastAPIs make spans of their own: two of each request would be one too many, and older ones make none.
+    alone = {"tracing": False}
+    api: FastAPI = FastAPIOffline(title=f"{app.name}, on Engram", version=str(app.version), telemetry=alone)
     base = f"/api/{app.name}"
 
     def route(
         path: str, endpoint: Endpoint, *methods: str, rule: Rule | None, always: bool = False, name: str = ""
     ) -> None:
         guarded = guard.before(_answered(endpoint), rule, always=always)
-        api.add_route(path, _measured(service.metrics, name or path, guarded), methods=list(methods))
+        measured = _measured(service.metrics, name or path, guarded)
+        api.add_route(path, service.spans.request(name or path, measured), methods=list(methods))
 
     for name, command in app.commands.items():
         path = f"{base}/{entity_of(command).__engram__.name}/commands/{name}"
@@ -80,7 +83,7 @@ def build_gateway(service: Service, access: Access | None = None) -> FastAPI:
     for name, model in app.read_models.items():
         route(f"{base}/read_models/{name}", _read_model(service, guard, model), "GET", rule=EVERYBODY)
     route(base, _status(service), "GET", rule=OPERATORS)
-    route(f"{base}/events", _events(service), "GET", rule=OPERATORS)
+    route(f"{base}/events", _events(service, guard), "GET", rule=OPERATORS)
     route(f"{base}/quarantine", _quarantine(service), "GET", rule=OPERATORS)
     route(f"{base}/quarantine/{{position}}", _quarantine_row(service), "GET", "DELETE", rule=OPERATORS)
     route(f"{base}/quarantine/{{position}}/retry", _retry(service), "POST", rule=OPERATORS)
@@ -189,9 +192,9 @@ def _query(service: Service, guard: Guard, cls: type[Query[Any, Any]]) -> Endpoi
         seconds = read_seconds(parameters)
         bound = bounds.asked(request, parameters.get("at_least"))
         last = request.headers.get("last-event-id") or None
-        streamed = "text/event-stream" in request.headers.get("accept", "")
+        streamed = _streamed(request)
 
-        async def found(at_least: Token) -> Answer | AsyncIterator[bytes]:
+        async def found(at_least: Token) -> Answer | AsyncGenerator[bytes]:
             how: dict[str, Any] = {"at_least": at_least, "seconds": seconds, "principal": principal}
             return await (
                 service.subscribe(key, query, last=last, **how) if streamed else service.ask(key, query, **how)
@@ -205,7 +208,7 @@ def _query(service: Service, guard: Guard, cls: type[Query[Any, Any]]) -> Endpoi
             bound = bound._replace(token=bounds.of())
             answer = await found(bound.token)
         if not isinstance(answer, Answer):
-            return StreamingResponse(answer, headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
+            return guard.stream(request, answer)
         position = Position(answer.partition, answer.offset, answer.index)
         response = json_response(
             200, b'{"answer":%s,"position":"%s"}' % (answer.body, str(position).encode()), position
@@ -218,36 +221,47 @@ def _query(service: Service, guard: Guard, cls: type[Query[Any, Any]]) -> Endpoi
 def _read_model(service: Service, guard: Guard, cls: type[ReadModel]) -> Endpoint:
     bounds = Bounds(service.log)
     place_name, model = place_of(cls), cls()
-    tallies = issubclass(cls, Tally)
-    known = {place_name, "at_least", "timeout"} | (set() if tallies else {"limit", "cursor"})
+    paged: set[str] = set() if issubclass(cls, Tally) else {"limit", "cursor"}
+    known = {place_name, "at_least", "timeout"} | paged
 
     async def endpoint(request: Request) -> Response:
-        parameters = read_parameters(request, known)
+        streamed = _streamed(request)
+        parameters = read_parameters(request, known - {"cursor"} if streamed else known)
         if place_name not in parameters:
             raise Misuse(f"Where to look is missing: write {place_name}=...")
-        place, cursor, seconds = parameters[place_name], parameters.get("cursor"), read_seconds(parameters)
+        place, seconds = parameters[place_name], read_seconds(parameters)
         guard.check(request, model, place)
-        limit = int(read_number(parameters, "limit", PAGE_ROWS, least=1, most=MAX_PAGE_ROWS))
+        most = MAX_WATCHED_ROWS if streamed else MAX_PAGE_ROWS
+        limit = int(read_number(parameters, "limit", PAGE_ROWS, least=1, most=most))
         bound = bounds.asked(request, parameters.get("at_least"))
+        last = (request.headers.get("last-event-id") or None) if streamed else None
 
-        async def found(at_least: Token) -> RowsPage | TotalsFound:
+        async def found(at_least: Token) -> RowsPage | TotalsFound | AsyncGenerator[bytes]:
+            if streamed:
+                return await service.subscribe_rows(
+                    cls, place, limit=limit, at_least=at_least, last=last, seconds=seconds
+                )
             wanted = Wanted(at_least, seconds)
-            if tallies:
-                return await service.read_models.totals(cls, place, wanted)
-            return await service.read_models.page(cls, place, wanted, limit=limit, cursor=cursor)
+            return await service.read_models.read(cls, place, wanted, limit=limit, cursor=parameters.get("cursor"))
 
         try:
             answer = await found(bound.token)
         except Ahead:
-            if bound.explicit:
+            if bound.explicit or last is not None:
                 raise
             bound = bound._replace(token=bounds.of())
             answer = await found(bound.token)
+        if not isinstance(answer, RowsPage | TotalsFound):
+            return guard.stream(request, answer)
         response = json_response(200, answer.json(cls), *answer.positions)
         token = bounds.of(*answer.positions)
         return bounds.carry(request, response, token, kept=bound.explicit or bool(bound.token.offsets))
 
     return endpoint
+
+
+def _streamed(request: Request) -> bool:
+    return "text/event-stream" in request.headers.get("accept", "")
 
 
 def _apps(service: Service) -> Endpoint:
@@ -281,15 +295,15 @@ def _status(service: Service) -> Endpoint:
     return endpoint
 
 
-def _events(service: Service) -> Endpoint:
+def _events(service: Service, guard: Guard) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        streamed = "text/event-stream" in request.headers.get("accept", "")
+        streamed = _streamed(request)
         parameters = read_parameters(request, _STREAM_PARAMETERS if streamed else _PAGE_PARAMETERS)
         after, names = parameters.get("after", START), request.query_params.getlist("name")
         if streamed:
             # A browser that comes back names the last event it has seen, and asks for the same address as before.
             stream = await service.events.stream(request.headers.get("last-event-id") or after, names=names)
-            return StreamingResponse(stream, headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
+            return guard.stream(request, stream)
         limit = read_number(parameters, "limit", PAGE_EVENTS, least=1, most=MAX_PAGE_EVENTS)
         seconds = read_number(parameters, "wait", 0.0, least=0, most=MAX_SECONDS)
         page = await service.events.page(after, limit=int(limit), names=names, seconds=seconds)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from engram.errors import Denied, EngramError, Unauthenticated
 from engram.model.guarded import Guarded
 from engram.model.principal import ANONYMOUS, Principal, Rule, allow
 from engram.serving.access import Access, LimitSettings
 from engram.serving.authentication import Authenticator
+from engram.serving.expiry import until_expired
 from engram.serving.limits import Buckets
 from engram.serving.metrics import Metrics
 from engram.serving.problems import of_error, problem
@@ -84,6 +85,14 @@ class Guard:
         if not asked.says_who():
             raise Denied(f"{name} does not say who may: give its class an authorize=, such as allow.owner.")
         raise Denied(f"{name} for {key!r} is not for {principal.name or 'everybody'}.")
+
+    def stream(self, request: Request, events: AsyncGenerator[bytes]) -> Response:
+        """A response of server-sent events, for as long as the token is good that it was asked for with."""
+        principal: Principal | None = request.state.principal
+        seconds = None if self._authenticator is None or principal is None else self._authenticator.lasts(principal)
+        if seconds is not None:
+            events = until_expired(events, seconds, lambda: self._metrics.dropped("expired"))
+        return StreamingResponse(events, headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
 
     async def _admit(self, request: Request, rule: Rule | None) -> None:
         request.state.principal = None

@@ -40,10 +40,23 @@ ACKNOWLEDGED = Metric(
     "Commands of clients that the log has: durable, whatever became of them.",
 )  # fmt: skip
 ANSWERED = Metric("engram_queries_answered_total", "counter", ("query",), "Queries that got an answer.")
+LOOKED = Metric(
+    "engram_read_models_answered_total", "counter", ("read_model",), "Looks into read models that got an answer."
+)
 APPENDING = Metric("engram_commands_appending", "gauge", (), "Commands that wait for the log to have them.")
 REFUSED = Metric(
     "engram_requests_refused_total", "counter", ("reason",),
     "Requests that were not let in: `unauthenticated` (401), `denied` (403), `too_many` (429), `overloaded` (503).",
+)  # fmt: skip
+SUBSCRIBERS = Metric("engram_subscribers", "gauge", (), "Streams of answers that are being read.")
+WATCHED = Metric(
+    "engram_subscriptions", "gauge", (),
+    "What these are of, each once: a query of an entity, a place of a read model. Shards evaluate it once per change.",
+)  # fmt: skip
+TOLD = Metric("engram_changes_told_total", "counter", (), "Answers and changes that were given to their readers.")
+DROPPED = Metric(
+    "engram_subscribers_dropped_total", "counter", ("reason",),
+    "Streams that were ended before their readers wanted it: `slow`, or `expired` with their token.",
 )  # fmt: skip
 IN_FLIGHT = Metric("engram_http_requests_in_flight", "gauge", (), "Requests that are being answered.")
 SILENT = Metric(
@@ -117,7 +130,8 @@ _PARTITIONS: list[tuple[Metric, Read]] = [
 
 METRICS: list[Metric] = [
     *(metric for metric, _ in _PARTITIONS),
-    *(SILENT, REQUESTS, REQUEST_SECONDS, ACKNOWLEDGED, ANSWERED, APPENDING, IN_FLIGHT, REFUSED),
+    *(SILENT, REQUESTS, REQUEST_SECONDS, ACKNOWLEDGED, ANSWERED, LOOKED, APPENDING, IN_FLIGHT, REFUSED),
+    *(SUBSCRIBERS, WATCHED, TOLD, DROPPED),
 ]
 """All there are, in the order of the reference."""
 
@@ -142,6 +156,13 @@ class Metrics:
         self._refused = self._counter(REFUSED)
         for reason in ("unauthenticated", "denied", "too_many", "overloaded"):
             self._refused.labels(app, reason)
+        self._looked = self._counter(LOOKED)
+        self._dropped = self._counter(DROPPED)
+        for reason in ("slow", "expired"):
+            self._dropped.labels(app, reason)
+        self.told = self._counter(TOLD).labels(app)
+        self.subscribers = self._gauge(SUBSCRIBERS)
+        self.watched = self._gauge(WATCHED)
         self.appending = self._gauge(APPENDING)
         self.in_flight = self._gauge(IN_FLIGHT)
 
@@ -158,6 +179,12 @@ class Metrics:
 
     def answered(self, query: str) -> None:
         self._answered.labels(self._app, query).inc()
+
+    def looked(self, model: str) -> None:
+        self._looked.labels(self._app, model).inc()
+
+    def dropped(self, reason: str) -> None:
+        self._dropped.labels(self._app, reason).inc()
 
     def refused(self, reason: str) -> None:
         self._refused.labels(self._app, reason).inc()

@@ -184,20 +184,23 @@ def _read_model(schemas: _Schemas, name: str, model: type[ReadModel]) -> dict[st
         found = {"rows": rows, "cursor": {"type": ["string", "null"], "description": "Where to go on."}}
     found["positions"] = {"type": "array", "items": {"type": "string", "examples": ["3:1042.0"]}}
     whole = {"type": "object", "properties": found, "required": list(found)}
+    content = {"application/json": {"schema": whole}, "text/event-stream": {"schema": {"type": "string"}}}
     paging = [] if issubclass(model, Tally) else [_PAGE_LIMIT, _CURSOR]
     return {
         "tags": ["read models"],
         "operationId": f"look_{name}",
         "summary": _summary(model, f"Look into {name}"),
+        "description": "With Accept: text/event-stream what is there, and again after each change; up to 1,000 rows.",
         "parameters": [
             _parameter(place, "query", "Where to look.", required=True, type="string"),
             *paging,
             _AT_LEAST,
             _TIMEOUT,
+            _LAST_ANSWER_ID,
         ],
         "responses": {
-            "200": {"description": "From live state.", "content": {"application/json": {"schema": whole}}},
-            "400": _problem("A cursor or token is not whole, or of something else."),
+            "200": {"description": "From live state.", "content": content},
+            "400": _problem("A cursor, token or last event is not whole, or of something else."),
             "409": _problem("`at_least` is beyond the end of the log."),
             "422": _problem("A parameter does not fit."),
             "500": _problem("The read model is broken: `detail` says why."),

@@ -16,14 +16,17 @@ from engram.errors import Foreign
 from engram.image.found import Found, merge_rows, merge_totals
 from engram.log.base import Log
 from engram.model.position import Position
-from engram.model.read_model import Lookup, ReadModel, Totals
+from engram.model.read_model import Lookup, ReadModel, Tally, Totals
 from engram.model.token import Token
+from engram.serving.asking import AskingSpans
 from engram.serving.router import Router
 from engram.shard.look import rows_in, subtotal_in
 from engram.shard.requests import Answer
 
 PAGE_ROWS = 100
 MAX_PAGE_ROWS = 10_000
+# All of them are told again after each change.
+MAX_WATCHED_ROWS = 1000
 
 _PLACE = TypeAdapter(tuple[int | float, str, str])
 _SEAL_BYTES = 8
@@ -36,6 +39,14 @@ class Wanted(NamedTuple):
     seconds: float
 
 
+def rows_json(model: type[ReadModel], rows: Sequence[Found]) -> str:
+    """Rows are JSON already. Those that have an order of their own come with their scores."""
+    texts = [row.text for row in rows]
+    if not issubclass(model, Lookup):
+        texts = [f'{{"score":{json.dumps(-row.order)},"row":{row.text}}}' for row in rows]
+    return f"[{','.join(texts)}]"
+
+
 class RowsPage(NamedTuple):
     """Rows in their order, where to go on if there are more, and how far each partition was."""
 
@@ -44,12 +55,8 @@ class RowsPage(NamedTuple):
     positions: list[Position]
 
     def json(self, model: type[ReadModel]) -> bytes:
-        """Rows are JSON already. Those that have an order of their own come with their scores."""
-        texts = [row.text for row in self.rows]
-        if not issubclass(model, Lookup):
-            texts = [f'{{"score":{json.dumps(-row.order)},"row":{row.text}}}' for row in self.rows]
         rest = {"cursor": self.cursor, "positions": list(map(str, self.positions))}
-        return f'{{"rows":[{",".join(texts)}],{json.dumps(rest)[1:]}'.encode()
+        return f'{{"rows":{rows_json(model, self.rows)},{json.dumps(rest)[1:]}'.encode()
 
 
 class TotalsFound(NamedTuple):
@@ -65,13 +72,30 @@ class TotalsFound(NamedTuple):
 class ReadModelsDoor:
     """Looks into read models. Lives on one event loop.
 
-    `check` raises `Ahead` for a position that the log does not have.
+    `check` raises `Ahead` for a position that the log does not have. `answered` is told what was looked into.
     """
 
-    def __init__(self, log: Log, router: Router, check: Callable[[Position], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        router: Router,
+        check: Callable[[Position], Awaitable[None]],
+        answered: Callable[[str], None],
+        spans: AskingSpans,
+    ) -> None:
         self._log = log
         self._router = router
         self._check = check
+        self._answered = answered
+        self._spans = spans
+
+    async def read(
+        self, model: type[ReadModel], place: str, wanted: Wanted, *, limit: int, cursor: str | None = None
+    ) -> RowsPage | TotalsFound:
+        """What there is at a place: `totals` of a tally, a `page` of all others."""
+        if issubclass(model, Tally):
+            return await self.totals(model, place, wanted)
+        return await self.page(model, place, wanted, limit=limit, cursor=cursor)
 
     async def page(
         self, model: type[ReadModel], place: str, wanted: Wanted, *, limit: int, cursor: str | None
@@ -102,7 +126,10 @@ class ReadModelsDoor:
             self._router.look(p, name, place, after=after, limit=limit, at_least=bounds.get(p), seconds=wanted.seconds)
             for p in range(self._log.partitions)
         ]
-        return await asyncio.gather(*asked)
+        with self._spans.around("look", name, place):
+            answers = await asyncio.gather(*asked)
+        self._answered(name)
+        return answers
 
     def _sealed(self, last: Found, name: str, place: str) -> str:
         content = json.dumps(last, separators=(",", ":")).encode()

@@ -37,7 +37,7 @@ from engram.shard.requests import (
     Request,
     ShardStatus,
     SnapshotTaken,
-    Subscribe,
+    Subscription,
     TakeSnapshot,
 )
 
@@ -70,7 +70,7 @@ class Router:
         self._links: dict[str, tuple[zmq.asyncio.Socket, asyncio.Task[None]]] = {}
         self._ids = itertools.count(1)
         self._asked: dict[int, tuple[asyncio.Future[Answer | Reported | Refusal], int, Request]] = {}
-        self._watched: dict[int, tuple[Callable[[], Subscribe], Callable[[Changed], None]]] = {}
+        self._watched: dict[int, tuple[Callable[[], Subscription], Callable[[Changed], None]]] = {}
         self._awaited: dict[tuple[int, int], dict[int, _Waiting]] = {}  # by record, then by index
         self._recent: dict[tuple[int, int], list[Outcome]] = {}
         self._sending: set[asyncio.Task[None]] = set()
@@ -203,7 +203,7 @@ class Router:
             f"The command is logged at {position} and will be handled, but its reply is not known yet{why}"
         )
 
-    def watch(self, request: Callable[[], Subscribe], heard: Callable[[Changed], None]) -> None:
+    def watch(self, request: Callable[[], Subscription], heard: Callable[[Changed], None]) -> None:
         """Has a query watched, wherever its partition is or will be served, and `heard` called with all that is said.
         Call it again before the lease ends, until `unwatch`. `request` is called for each owner, to say what was heard
         until then."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, NamedTuple
 
 from engram.clock import Clock
@@ -23,18 +23,23 @@ from engram.model.entity import EVERYWHERE, Shared
 from engram.model.position import Position
 from engram.model.principal import Principal
 from engram.model.query import Query
+from engram.model.read_model import ReadModel
 from engram.model.token import Token
 from engram.serving.effects import settle
 from engram.serving.events import EventsDoor
 from engram.serving.metrics import Metrics
 from engram.serving.quarantine import QuarantineDoor
-from engram.serving.read_models import ReadModelsDoor
+from engram.serving.read_models import ReadModelsDoor, Wanted
 from engram.serving.registry import Registry
 from engram.serving.router import Router
+from engram.serving.row_topic import Place
 from engram.serving.snapshots import Ending, SnapshotsDoor
-from engram.serving.subscriptions import Subscriptions, What, position_of
+from engram.serving.spans import GatewaySpans
+from engram.serving.subscriptions import Subscriptions, What
+from engram.serving.topic import position_of
 from engram.shard.requests import Answer, ShardStatus
 from engram.snapshots.base import SnapshotStore
+from engram.tracing import tracer
 
 
 class CommandId(NamedTuple):
@@ -69,6 +74,7 @@ class Service:
         self.registry = registry
         self.codec = Codec(app)
         self.metrics = Metrics(app.name, registry, clock=clock)
+        self.spans = GatewaySpans(tracer(), log)
         self._writer = f"g:{secrets.token_hex(6)}"
         self._router = Router(registry, self._writer)
         self._loop = asyncio.get_running_loop()
@@ -78,10 +84,10 @@ class Service:
         self._ends = [0] * log.partitions  # as far as is known: the log may have come further
         asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
         self._shared = {cls for cls in asked if issubclass(entity_of(cls), Shared)}
-        self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead)
+        self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead, self.metrics.looked, self.spans)
         self.events = EventsDoor(app, events or log)
         self.sinks = sinks
-        self.subscriptions = Subscriptions(self._router)
+        self.subscriptions = Subscriptions(self._router, self.metrics)
         self.ending = Ending()
         self.snapshots = SnapshotsDoor(
             log.partitions, registry, self._router, store=snapshots, ending=self.ending, version=app.version
@@ -152,9 +158,10 @@ class Service:
         name, version = query.__engram__.name or "", self.codec.version_of(type(query))
         body = self.codec.encode_body(query)
         told = _told(query, principal)
-        answer = await self._router.ask(
-            partition, key, name, version, body, at_least=bound, seconds=seconds, principal=told
-        )
+        with self.spans.around("ask", name, key):
+            answer = await self._router.ask(
+                partition, key, name, version, body, at_least=bound, seconds=seconds, principal=told
+            )
         self.metrics.answered(name)
         return answer
 
@@ -167,7 +174,7 @@ class Service:
         last: str | None,
         seconds: float,
         principal: Principal | None = None,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """The query's answer and all its changes, as server-sent events; those after the event with the id `last`.
 
         Raises what `ask` raises. The first event is no older than `at_least` and `last`.
@@ -185,10 +192,24 @@ class Service:
                     "stream. Ask without it."
                 )
             at_least |= Token.of(self.app.name, self.log.partitions, [seen])
-        bound = at_least.offset(partition)
-        if bound is not None and topic.at is not None and bound > topic.at.offset:
+        bound, heard = at_least.offset(partition), topic.heard(partition)
+        if bound is not None and heard is not None and bound > heard:
             # What the shard says of changes up to there comes before this answer.
             await self.ask(key, query, at_least=at_least, seconds=seconds, principal=principal)
+        return self.subscriptions.stream(what, topic, last)
+
+    async def subscribe_rows(
+        self, model: type[ReadModel], place: str, *, limit: int, at_least: Token, last: str | None, seconds: float
+    ) -> AsyncGenerator[bytes]:
+        """What a read model has at a place, and all changes of that, as server-sent events; those after the event with
+        the id `last`. Raises what a look raises. The first event is no older than `at_least` and `last`."""
+        what = Place(self.app.name, self.log.partitions, model, place, limit)
+        if last is not None:
+            at_least |= what.token(last)
+        # First as anybody who reads: what is wrong, or not there yet, is told before a stream begins. And what the
+        # shards say of changes up to there comes before these answers.
+        await self.read_models.read(model, place, Wanted(at_least, seconds), limit=limit)
+        topic = await self.subscriptions.topic(what, seconds=seconds)
         return self.subscriptions.stream(what, topic, last)
 
     async def check_not_ahead(self, bound: Position) -> None:
@@ -231,9 +252,11 @@ class Service:
         name, version = command.__engram__.name or "", self.codec.version_of(type(command))
         envelope = Envelope(name, version, key, self._loggable(command), *id_, idempotency_key)
         appended: asyncio.Future[Position] = self._loop.create_future()
+        began = self.spans.begin()
         self._group.submit(partition, envelope, appended)
         with self.metrics.appending.track_inprogress():
             position = await appended
+        await self.spans.logged(name, key, position, began)
         self.metrics.acknowledged(name)
         self._ends[partition] = max(position.offset + 1, self._ends[partition])
         return position, id_

@@ -29,6 +29,7 @@ from engram.shard.requests import (
     ShardStatus,
     Stop,
     Subscribe,
+    SubscribeRows,
     TakeSnapshot,
 )
 
@@ -40,6 +41,7 @@ _QUARANTINE = TypeAdapter(tuple[int, int, tuple[int, int] | None, int, tuple[int
 _LOOK = TypeAdapter(tuple[int, int, str, str, tuple[int | float, str, str] | None, int, tuple[int, int] | None, int])
 _EFFECTS = TypeAdapter(tuple[int, int, tuple[int, int] | None, list[str], list[Arrived], int])
 _SUBSCRIBE = TypeAdapter(tuple[int, int, str, str, Version, int, int | None, _Who | None])
+_SUBSCRIBE_ROWS = TypeAdapter(tuple[int, int, str, str, int, int, int | None, bool])
 _AWAIT = TypeAdapter(tuple[int, int, list[tuple[int, str, int]]])
 _REPORT = TypeAdapter(tuple[int, bool])
 _TAKE = TypeAdapter(tuple[int, int, str, int])
@@ -59,7 +61,7 @@ def _principal(who: _Who | None) -> Principal | None:
     return None if who is None else Principal(who[0], frozenset(who[1]), who[2])
 
 
-def encode_request(request: Request) -> Frames:  # noqa: PLR0911 - one for each kind
+def encode_request(request: Request) -> Frames:  # noqa: C901, PLR0911 - one for each kind
     match request:
         case Ask():
             head = [request.id, request.partition, request.key, request.query, request.version]
@@ -77,6 +79,9 @@ def encode_request(request: Request) -> Frames:  # noqa: PLR0911 - one for each 
         case Subscribe():
             head = [request.id, request.partition, request.key, request.query, request.version, request.lease_ms]
             return [b"subscribe", _dump([*head, request.after, _who(request.principal)]), request.body]
+        case SubscribeRows():
+            head = [request.id, request.partition, request.model, request.place, request.limit, request.lease_ms]
+            return [b"rows", _dump([*head, request.after, request.base])]
         case Await():
             return [b"await", _dump([request.partition, request.offset, request.commands])]
         case Report():
@@ -104,6 +109,8 @@ def decode_request(frames: Frames) -> Request:  # noqa: C901, PLR0911 - one for 
             case b"subscribe":
                 id_, partition, key, query, version, lease_ms, after, who = _SUBSCRIBE.validate_json(head, strict=True)
                 return Subscribe(id_, partition, key, query, version, bodies[0], _principal(who), lease_ms, after)
+            case b"rows":
+                return SubscribeRows(*_SUBSCRIBE_ROWS.validate_json(head, strict=True))
             case b"await":
                 return Await(*_AWAIT.validate_json(head, strict=True))
             case b"report":

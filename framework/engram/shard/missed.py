@@ -1,4 +1,4 @@
-"""What subscribers have missed: changes of watched queries from before this owner watched them.
+"""What subscribers have missed: changes of what they watch, from before this owner watched it.
 
 Handling is deterministic and the log has everything, so the answers of the past can be found out: in a second image,
 from a snapshot before the first that is missing, and the records after it.
@@ -22,7 +22,8 @@ from engram.log.base import Log
 from engram.shard.owned import Owned
 from engram.shard.policy import Policy
 from engram.shard.replay import READ_RECORDS, check_version
-from engram.shard.requests import Response, Subscribe
+from engram.shard.requests import Response, SubscribeRows, Subscription
+from engram.shard.search import FtsIndex
 from engram.shard.serve import evaluation
 from engram.shard.watched import Send, Watched
 from engram.snapshots.base import SnapshotStore
@@ -33,10 +34,12 @@ _LOAD_MS = 20_000
 # While a snapshot is read, or the log does not answer, it is looked at so often.
 _WAIT_MS = 10
 _FOREVER_MS = 1_000_000_000
+# Entities gone through for read models between two looks at the watch.
+_BUILD_AT_ONCE = 20
 
 _logger = structlog.get_logger()
 
-Want = tuple[bytes, Subscribe]
+Want = tuple[bytes, Subscription]
 Wanted = list[Want]
 
 
@@ -93,7 +96,8 @@ class Missed:
     def _tell(self, owned: Owned) -> Generator[bool]:
         end = owned.image.offset
         wanted, owned.watched.behind = sorted(owned.watched.behind, key=_after), []
-        image = yield from self._loaded(owned.partition, [_after(want) for want in wanted], end)
+        places, rows = [_after(want) for want in wanted], any(isinstance(want[1], SubscribeRows) for want in wanted)
+        image = yield from self._loaded(owned.partition, places, end, rows=rows)
         known = [] if image is None else [want for want in wanted if _after(want) >= image.offset - 1]
         problem = f"no snapshot before it can be had within {self._policy.missed_records:,} records"
         if image is not None:
@@ -109,12 +113,16 @@ class Missed:
             after = end - 1 if (sender, request) in told else None
             owned.watched.catch_up(sender, request, after, owned.image.place, self._send)
 
-    def _loaded(self, partition: int, places: list[int], end: int) -> Generator[bool, None, Image | None]:
+    def _loaded(
+        self, partition: int, places: list[int], end: int, *, rows: bool
+    ) -> Generator[bool, None, Image | None]:
         """An image as of the first of `places` that can be had, or before it. The store may be slow: it is read on
         another thread."""
         found: list[Image | None] = []
         loading = threading.Thread(
-            target=lambda: found.append(self._load(partition, places, end)), name="engram-missed", daemon=True
+            target=lambda: found.append(self._load(partition, places, end, rows=rows)),
+            name="engram-missed",
+            daemon=True,
         )
         if self._background:
             loading.start()
@@ -123,9 +131,13 @@ class Missed:
         deadline = self._clock() + _LOAD_MS
         while loading.is_alive() and self._clock() < deadline:
             yield False
-        return found[0] if found else None
+        image = found[0] if found else None
+        if image is not None and image.read_models is not None:
+            while image.read_models.advance(_BUILD_AT_ONCE, image.offset):  # those without rows in the snapshot
+                yield True
+        return image
 
-    def _load(self, partition: int, places: list[int], end: int) -> Image | None:
+    def _load(self, partition: int, places: list[int], end: int, *, rows: bool) -> Image | None:
         try:
             manifests: list[Manifest | None] = [*self._store.manifests(partition), None]
         except Unavailable:
@@ -134,7 +146,7 @@ class Missed:
             for manifest in manifests:
                 offset = 0 if manifest is None else manifest.offset
                 if offset <= place + 1 and end - offset <= self._policy.missed_records:
-                    image = Image(partition, self._codec)
+                    image = Image(partition, self._codec, new_text_index=FtsIndex if rows else None)
                     try:
                         if manifest is not None:
                             loaded = self._store.read(manifest)
@@ -148,7 +160,7 @@ class Missed:
     def _replay(self, image: Image, wanted: Wanted, end: int) -> Generator[bool]:
         """Tells the changes up to the record before `end`, to each from its own place on. Raises `Corrupt` when the log
         does not go back so far, and `Misuse` when another version of the app has handled its records."""
-        watched, evaluate, waiting = Watched(), evaluation(image), deque(wanted)
+        watched, evaluate, waiting = Watched(image.read_models), evaluation(image), deque(wanted)
         while image.offset < end:
             try:
                 records = self._log.read(image.partition, image.offset, limit=min(READ_RECORDS, end - image.offset))
@@ -160,8 +172,9 @@ class Missed:
             for record in records:
                 while waiting and _after(waiting[0]) < image.offset:
                     sender, request = waiting.popleft()
-                    here = replace(request, after=None)
-                    watched.subscribe(sender, here, image.place, evaluate, _not_at_all, now=0)
+                    here, base = replace(request, after=None), isinstance(request, SubscribeRows) and request.base
+                    send = self._send if base else _not_at_all
+                    watched.subscribe(sender, here, image.place, evaluate, send, now=0)
                 check_version(image, record)
                 handled = image.handle(record)
                 if watched:

@@ -53,7 +53,7 @@ class Owned:
         self.image = image
         self.partition = image.partition
         self.sent = Sent(image.partition, partitions)
-        self.watched = Watched()
+        self.watched = Watched(image.read_models)
         self.state = "loading"
         self.epoch = -1  # the offset of this owner's epoch record, once it is appended
         self.end = -1  # and of the record that ends its epoch: that is not handled, nor what comes after it

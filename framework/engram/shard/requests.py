@@ -153,9 +153,26 @@ class Subscribe:
     after: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SubscribeRows:
+    """The same for a read model: the partition's share, as a `Look` has it. With `base` the subscriber is told first
+    what that was with the record `after`."""
+
+    id: int
+    partition: int
+    model: str
+    place: str
+    limit: int
+    lease_ms: int
+    after: int | None = None
+    base: bool = False
+
+
 # What is answered from live state, or parked until that has come far enough.
 Question = Ask | AskQuarantine | AskEffects | Look
-Request = Question | Subscribe | Await | Report | TakeSnapshot | Stop
+# What is answered again after each change.
+Subscription = Subscribe | SubscribeRows
+Request = Question | Subscription | Await | Report | TakeSnapshot | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +210,9 @@ class Replies:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a query that is watched comes to, and the (offset, index) of the last command it includes. `kind` is answer,
-    with its JSON, or that of a `Refusal`, with `{"code", "text"}`. Between the record at offset `since` and this one
-    there was no other change; without it that is not known."""
+    """What something that is watched comes to, and the (offset, index) of the last command it includes. `kind` is
+    answer, with its JSON, or that of a `Refusal`, with `{"kind", "code", "text"}`. Between the record at offset `since`
+    and this one there was no other change; without it that is not known."""
 
     id: int
     partition: int

@@ -87,14 +87,18 @@ class Sent:
         if offset < self._from or step is None or index not in step.repeats:
             root = f"{self._partition}:{offset}.{index}"
             return None if offset < self._from else ([root], self._sent([root], [offset]))
-        first = step.repeats[index]
-        step = self._steps.get(first)
-        if first < self._from or (step is not None and -1 in step.repeats.values()):
-            return None
         # Which of its record's commands it was is not remembered: so all of them, which is more than was asked for.
-        spans: Mapping[str, Spans] = {} if step is None else self._spans(step)
-        roots = [root for root in spans if step is not None and root not in step.roots]
-        return roots, self._sent(roots, [first])
+        # One of these may have been there before, too: with the same idempotency key, and sent again by its session.
+        roots, looked_at, ahead = [], set(), {step.repeats[index]}
+        while ahead:
+            first = ahead.pop()
+            if first < self._from:
+                return None
+            looked_at.add(first)
+            if (step := self._steps.get(first)) is not None:
+                roots += [root for root in self._spans(step) if root not in step.roots]
+                ahead |= {*step.repeats.values()} - looked_at
+        return roots, self._sent(roots, looked_at)
 
     def by_roots(self, roots: Sequence[str], arrived: Iterable[Arrived]) -> Spans | None:
         """What messages with these roots, among those that `arrived`, have sent from here; it may be more. None if that

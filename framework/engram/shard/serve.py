@@ -27,8 +27,9 @@ from engram.shard.requests import (
     Refusal,
     Replies,
     Response,
-    Subscribe,
+    Subscription,
 )
+from engram.shard.spans import HandlingSpans
 from engram.shard.watched import Evaluate
 
 # Between two looks at the requests: about this many commands, so that a query waits a few milliseconds at most.
@@ -40,7 +41,7 @@ _logger = structlog.get_logger()
 Send = Callable[[bytes, Response], None]
 
 
-def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send) -> bool:
+def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send, spans: HandlingSpans | None = None) -> bool:
     """Handles what is new in the partition, up to a bound. True when there may be more.
 
     The writers get their replies, and effects go to the outbox. Stops the partition at a record of a newer
@@ -53,7 +54,7 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send) -> bool:
             owned.unread.extend(log.read(owned.partition, image.offset, limit=_RECORDS_AT_ONCE))
         while owned.unread and owned.unread[0].offset != owned.end and commands < _COMMANDS_AT_ONCE:
             owned.handling = record = owned.unread.popleft()
-            handled = image.handle(record)
+            handled = image.handle(record) if spans is None else spans.handle(image, record)
             owned.handling = None
             if image.epoch != owned.epoch:
                 raise Fenced(f"A newer owner has partition {owned.partition} since record {image.epoch}.")
@@ -94,7 +95,7 @@ def answer_await(request: Await, owned: Owned) -> Replies | None:
     return Replies(request.partition, request.offset, [outcome for _, outcome in known], [index for index, _ in known])
 
 
-def subscribe(incoming: Incoming, request: Subscribe, owned: Owned, send: Send, now: int) -> None:
+def subscribe(incoming: Incoming, request: Subscription, owned: Owned, send: Send, now: int) -> None:
     """Answers as long as the partition is served; a gateway comes back when it hears of another owner."""
     if owned.state == "serving":
         image = owned.image
@@ -102,7 +103,7 @@ def subscribe(incoming: Incoming, request: Subscribe, owned: Owned, send: Send, 
 
 
 def evaluation(image: Image) -> Evaluate:
-    return lambda ask: _answer_query(ask, image)
+    return lambda ask: _answer_look(ask, image) if isinstance(ask, Look) else _answer_query(ask, image)
 
 
 class Questions:
@@ -166,7 +167,7 @@ def _answer(ask: Question, owned: Owned) -> Answer | Refusal:
         return _answer_with(ask, owned.image, _quarantined(ask, owned).model_dump_json().encode())
     if isinstance(ask, AskEffects):
         return _answer_effects(ask, owned)
-    return _answer_look(ask, owned) if isinstance(ask, Look) else _answer_query(ask, owned.image)
+    return evaluation(owned.image)(ask)
 
 
 def _answer_effects(ask: AskEffects, owned: Owned) -> Answer | Refusal:
@@ -201,9 +202,9 @@ def _answer_query(ask: Ask, image: Image) -> Answer | Refusal:
     return _answer_with(ask, image, body)
 
 
-def _answer_look(look: Look, owned: Owned) -> Answer | Refusal:
+def _answer_look(look: Look, image: Image) -> Answer | Refusal:
     try:
-        return _answer_with(look, owned.image, look_into(owned.image, look))
+        return _answer_with(look, image, look_into(image, look))
     except Unavailable as problem:
         return Refusal(look.id, "building", str(problem))
     except Misuse as problem:

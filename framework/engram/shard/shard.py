@@ -36,12 +36,13 @@ from engram.shard.requests import (
     Reported,
     ShardStatus,
     Stop,
-    Subscribe,
+    Subscription,
     TakeSnapshot,
     Transport,
 )
 from engram.shard.serve import Questions, answer_await, handle_new, subscribe
 from engram.shard.snapshotting import Snapshotting
+from engram.shard.spans import HandlingSpans
 from engram.shard.watchdog import Watchdog
 from engram.snapshots.base import SnapshotStore
 
@@ -115,6 +116,7 @@ class Shard:
         self._missed = Missed(
             self._codec, store, log, policy=self._policy, send=transport.send, clock=clock, background=background
         )
+        self._spans = HandlingSpans.made(log, app, number)
         self._announced = 0
         self._cool_after = 0
         self._busy = True
@@ -265,7 +267,7 @@ class Shard:
             if isinstance(request, Question | TakeSnapshot):
                 text = f"Shard {self._number} does not own partition {request.partition}."
                 self._transport.send(incoming.sender, Refusal(request.id, "moved", text))
-        elif isinstance(request, Subscribe):
+        elif isinstance(request, Subscription):
             subscribe(incoming, request, self.owned[request.partition], self._transport.send, self._clock())
         elif isinstance(request, Await):
             replies = answer_await(request, self.owned[request.partition])
@@ -283,7 +285,7 @@ class Shard:
         if self._flusher.full:
             return busy
         for owned in self._serving():
-            busy |= handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send)
+            busy |= handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send, self._spans)
             if owned.state != "serving":
                 self._flusher.drop(owned.partition)
                 self._announced = 0  # tell the registry now, not in its turn

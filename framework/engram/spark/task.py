@@ -18,6 +18,7 @@ from engram.shard.shard import Shard
 from engram.shard.spill import Spill
 from engram.snapshots.open import open_store
 from engram.spark.worker import prepare_worker
+from engram.tracing import flush_spans, start_tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class ShardSpec:
         """Runs shard `number` for as long as the application lives."""
         prepare_worker(self.path)
         app = resolve_app(self.app)
+        start_tracing(app.name)
         log = open_log(self.log, app.name)
         shard = Shard(
             app,
@@ -60,7 +62,10 @@ class ShardSpec:
             cold=self._cold,
             background=True,
         )
-        shard.run()
+        try:
+            shard.run()
+        finally:
+            flush_spans()  # Spark ends its workers without asking them
         yield number
 
     def _cold(self) -> Cold:
