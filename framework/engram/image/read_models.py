@@ -7,9 +7,7 @@ command does.
 from __future__ import annotations
 
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from operator import ne
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -17,6 +15,7 @@ from pydantic_core import from_json, to_json
 from engram.codec.codec import Codec
 from engram.codec.rows import Row, RowCodec
 from engram.errors import Misuse, Quarantined, Unavailable
+from engram.image.columns import NONE, Columns, columns_of, difference, rows_of
 from engram.image.guard import assigned_fields, guard_for
 from engram.image.home import Home
 from engram.image.outcome import Outcome, Verdict
@@ -28,8 +27,6 @@ from engram.model.read_model import Search, source_of
 
 Work = Iterable[tuple[int, Command[Any, Any], str]]
 NewTextIndex = Callable[[], TextIndex]
-
-_NO_ROWS: list[Row] = []
 
 
 class ReadModelState(NamedTuple):
@@ -161,8 +158,9 @@ class _Kept:
         self._guard = guard_for(home.cls, assigned_fields(codec.cls.rows, home.cls))
         self._watched = self._guard.whole or bool(self._guard.names)
         self._undo = home.undo
+        self._width = codec.width
         self.mark = codec.mark
-        self._rows: dict[str, list[Row] | bytes] = {}  # of entities that are as in a snapshot, encoded
+        self._rows: dict[str, Columns | bytes] = {}  # of entities that are as in a snapshot, encoded
         self._index: Index = index_for(codec.cls, engine)
         self._problem = self._told = ""
         self._total = 0
@@ -179,9 +177,9 @@ class _Kept:
         """All rows of an entity; None if they are not known, or would not be known again."""
         if self._problem or not self.mark or key in self.waiting:
             return None
-        rows = self._rows.get(key, _NO_ROWS)
+        rows = self._rows.get(key, NONE)
         try:
-            return rows if isinstance(rows, bytes) else self._codec.encode(rows)
+            return rows if isinstance(rows, bytes) else self._codec.encode(rows_of(rows))
         except Exception as problem:  # noqa: BLE001 - a snapshot goes on without them
             self.break_down(key, None, problem)
             return None
@@ -196,9 +194,10 @@ class _Kept:
             rows = self._guarded(key, entity) if self._watched else list(self._compute(entity))
             if self._undo:
                 raise self._meddled()
-            old = self._rows.get(key, _NO_ROWS)
-            if rows != old:
-                self._replace(key, old, rows)
+            now = columns_of(rows, self._width)
+            old = self._rows.get(key, NONE)
+            if now != old:
+                self._replace(key, old, now)
         except Exception as problem:  # noqa: BLE001 - whatever it is, the command stands and the shard goes on
             self._undo.roll_back()
             self.break_down(key, offset, problem)
@@ -241,52 +240,26 @@ class _Kept:
     def _meddled(self) -> Misuse:
         return Misuse(f"{self._codec.cls.__name__}.rows changed its entity; rows are only read from it.")
 
-    def _replace(self, key: str, old: list[Row] | bytes, rows: list[Row]) -> None:
+    def _replace(self, key: str, old: Columns | bytes, now: Columns) -> None:
         if isinstance(old, bytes):
-            kept = self._replace_encoded(key, old, rows)
+            kept = self._replace_encoded(key, old, now)
         else:
-            kept, removed, added = difference(old, rows)
+            kept, removed, added = difference(old, now)
             self._move(key, map(self._codec.placed, removed), map(self._codec.placed, added))
         if kept:
             self._rows[key] = kept
         else:
             del self._rows[key]
 
-    def _replace_encoded(self, key: str, old: bytes, rows: list[Row]) -> list[Row]:
+    def _replace_encoded(self, key: str, old: bytes, now: Columns) -> Columns:
         """For the first time since a snapshot: rows are compared as JSON, which is what the index has."""
-        encoded = self._codec.encode(rows)
+        encoded = self._codec.encode(rows_of(now))
         if encoded != old:
-            _, removed, added = difference(self._codec.decode_placed(old), self._codec.decode_placed(encoded))
+            before, after = (columns_of(self._codec.decode_placed(each), self._width) for each in (old, encoded))
+            _, removed, added = difference(before, after)
             self._move(key, removed, added)
-        return rows
+        return now
 
     def _move(self, key: str, removed: Iterable[Row], added: Iterable[Row]) -> None:
         self._index.remove(key, removed)
         self._index.add(key, added)
-
-
-def difference(old: list[Row], new: list[Row]) -> tuple[list[Row], Iterable[Row], Iterable[Row]]:
-    """What is kept, as in `new`; what goes; what comes. Of rows that are equal the old ones are kept: 1 and 1.0 are
-    equal, and the index has the first.
-
-    Most often a row is added at the end, or one goes from anywhere: that is found without hashing any.
-    """
-    size = len(old)
-    if new[:size] == old:
-        return old + new[size:], (), new[size:]
-    differs = list(map(ne, old, new))
-    at = differs.index(True) if True in differs else len(new)
-    end = size - 1
-    if old[at + 1 :] == new[at:end]:
-        return old[:at] + old[at + 1 :] + new[end:], old[at : at + 1], new[end:]
-    return _difference_by_hash(old, new)
-
-
-def _difference_by_hash(old: list[Row], new: list[Row]) -> tuple[list[Row], Iterable[Row], Iterable[Row]]:
-    same = dict(zip(old, old, strict=True))
-    kept = [same.get(row, row) for row in new]
-    before, now = set(old), set(new)
-    if len(before) == len(old) and len(now) == len(new):
-        return kept, before - now, now - before
-    counts, counted = Counter(old), Counter(new)
-    return kept, (counts - counted).elements(), (counted - counts).elements()
