@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import compress, count
+from itertools import compress
 from operator import ne
 from typing import Any
 
@@ -45,35 +45,23 @@ def difference(old: Columns, new: Columns) -> tuple[Columns, Iterable[Row], Iter
     """
     if not old or not new:
         return new, _rows(old), _rows(new)
-    before, now = len(old[0]), len(new[0])
-    at = min(map(_first_difference, old, new))
+    before = len(old[0])
+    at = before  # where they begin to differ
+    for was, now in zip(old, new, strict=True):
+        at = next(compress(range(at), map(ne, was, now)), min(at, len(now)))
     if at == before:
-        added = _part(new, at, now)
-        return _joined(old, added), (), _rows(added)
+        added = [now[at:] for now in new]
+        return tuple([was + more for was, more in zip(old, added, strict=True)]), (), _rows(added)
     end = before - 1
-    if at <= end <= now and _part(old, at + 1, before) == _part(new, at, end):
-        removed, added = _part(old, at, at + 1), _part(new, end, now)
-        return _joined(_part(old, 0, at), _part(old, at + 1, before), added), _rows(removed), _rows(added)
-    return _difference_by_hash(rows_of(old), rows_of(new))
+    for was, now in zip(old, new, strict=True):
+        if was[at + 1 :] != now[at:end]:
+            return _difference_by_hash(rows_of(old), rows_of(new))
+    kept = tuple([was[:at] + was[at + 1 :] + now[end:] for was, now in zip(old, new, strict=True)])
+    removed = tuple([was[at] for was in old])
+    return kept if kept[0] else NONE, (removed,), _rows([now[end:] for now in new])
 
 
-def _first_difference(old: tuple[Any, ...], new: tuple[Any, ...]) -> int:
-    """Where the two begin to differ, or the end of the shorter one."""
-    return next(compress(count(), map(ne, old, new)), min(len(old), len(new)))
-
-
-def _part(columns: Columns, start: int, end: int) -> Columns:
-    return tuple([column[start:end] for column in columns])
-
-
-def _joined(*parts: Columns) -> Columns:
-    first, *others = parts
-    for other in others:
-        first = tuple([a + b for a, b in zip(first, other, strict=True)])
-    return first if first[0] else NONE
-
-
-def _rows(columns: Columns) -> Iterator[Row]:
+def _rows(columns: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
     return zip(*columns, strict=True)
 
 

@@ -91,11 +91,11 @@ class SortedRows:
 
 
 def _entry(owner: str, row: Row) -> tuple[str, tuple[float, str, str]]:
-    if len(row) == 3:
-        board, score, text = row
-        return _place(board), (-_number(score), owner, text)
-    key, text = row
-    return _place(key), (0, owner, text)
+    if len(row) == 2:
+        place, text = row
+        return place if type(place) is str else _place(place), (0, owner, text)
+    place, score, text = row
+    return _place(place), (-_number(score), owner, text)
 
 
 class _Group:
