@@ -316,7 +316,7 @@ class PartitionStatus(BaseModel):
 
 class ShardStatus(BaseModel):
     """One shard: who it is, where it answers, and its partitions. It says so twice a second; `silent_s` is for how long
-    the registry has not heard from it."""
+    the registry has not heard from it. `direct` is where it answers queries from its own machine, if it does."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -325,6 +325,7 @@ class ShardStatus(BaseModel):
     pid: int
     address: str
     partitions: list[PartitionStatus]
+    direct: str = ""
     silent_s: float = 0.0
 
 
