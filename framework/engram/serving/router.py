@@ -10,12 +10,13 @@ from typing import NamedTuple, TypeVar
 import zmq
 import zmq.asyncio
 
-from engram.errors import Behind, Corrupt, Denied, EngramError, Gap, Misuse, Quarantined, Rejected, Unavailable
+from engram.errors import Corrupt, Unavailable
 from engram.image.outcome import Outcome
 from engram.model.position import Position
 from engram.model.principal import Principal
 from engram.model.version import Version
 from engram.serving.curve import connect_with
+from engram.serving.refused import PASSING, refused
 from engram.serving.registry import Registry
 from engram.serving.wire import decode_response, encode_request
 from engram.shard.requests import (
@@ -168,8 +169,8 @@ class Router:
             if isinstance(response, Answer):
                 return response
             assert isinstance(response, Refusal)
-            if response.kind not in ("moved", "recovering"):
-                raise _refused(response, ask)
+            if response.kind not in PASSING:
+                raise refused(response, ask)
             # It is between two owners: a new announcement will tell.
             await self._registry.wait_until(lambda: False, 0.05)
 
@@ -335,28 +336,3 @@ class Router:
 def _give_up(future: asyncio.Future[T]) -> None:
     if not future.done():
         future.set_exception(TimeoutError())
-
-
-_REFUSED: dict[str, type[EngramError]] = {
-    "denied": Denied,
-    "unavailable": Unavailable,
-    "forgotten": Unavailable,
-    "ended": Unavailable,
-    "building": Unavailable,
-    "stopped": Corrupt,
-    "misuse": Misuse,
-}
-
-
-def _refused(refusal: Refusal, ask: Question | TakeSnapshot) -> EngramError:
-    if refusal.kind == "rejected":
-        return Rejected(refusal.code, refusal.text)
-    if refusal.kind == "behind":
-        return Behind(refusal.text, None if isinstance(ask, TakeSnapshot) else _gap(refusal, ask))
-    return _REFUSED.get(refusal.kind, Quarantined)(refusal.text)
-
-
-def _gap(refusal: Refusal, ask: Question) -> Gap | None:
-    if refusal.at is None or ask.at_least is None:
-        return None
-    return Gap(ask.partition, refusal.at, ask.at_least[0])

@@ -56,16 +56,14 @@ class ZmqTransport:
         # Not ZeroMQ's own poller, which takes as long as a query. Its sockets have descriptors that tell of any change,
         # and must be asked what it was.
         self._poller = select.poll()
-        self._poller.register(self._requests.fd, select.POLLIN)
-        self._poller.register(self._registry.fd, select.POLLIN)
-        self._zmq = self._requests.fd, self._registry.fd
+        self._zmq = self._requests.fileno(), self._registry.fileno()
+        for descriptor in self._zmq:
+            self._poller.register(descriptor, select.POLLIN)
         self._watched: int | None = None
         self._door: DirectDoor | None = None
         self.direct = ""
         if keys is None and ip_address(host).is_loopback:
-            self._door = DirectDoor(
-                host, largest=_MESSAGE_BYTES, watch=self._wait_for, forget=self._poller.unregister
-            )
+            self._door = DirectDoor(host, largest=_MESSAGE_BYTES, watch=self._wait_for, forget=self._poller.unregister)
             self.direct = self._door.address
 
     def poll(self, watch: Watch, timeout_ms: int) -> list[Incoming]:
@@ -76,11 +74,11 @@ class ZmqTransport:
         if away > _AWAY_S:
             self._heard += away
         # What was there before, or came while we sent, the descriptors do not tell of again.
-        waiting = self._requests.events & zmq.POLLIN or self._registry.events & zmq.POLLIN
+        waiting = _has_messages(self._requests) or _has_messages(self._registry)
         ready = self._poller.poll(0 if waiting else timeout_ms)
         self._polled = time.monotonic()
         incoming: list[Incoming] = []
-        said = bool(waiting)
+        said = waiting
         for descriptor, _ in ready:
             if descriptor in self._zmq:
                 said = True
@@ -164,6 +162,10 @@ def _own_host(registry: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((parts.hostname, parts.port))
         return str(probe.getsockname()[0])
+
+
+def _has_messages(line: zmq.Socket[bytes]) -> bool:
+    return bool(int(line.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
 def _drain(line: zmq.Socket[bytes]) -> list[list[bytes]]:

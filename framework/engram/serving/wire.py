@@ -61,6 +61,7 @@ def _principal(who: Who | None) -> Principal | None:
 
 
 def encode_request(request: Request) -> Frames:  # noqa: PLR0911 - one for each kind
+    head: list[Any]
     match request:
         case Ask():
             return [b"ask", write_ask(request), request.body]

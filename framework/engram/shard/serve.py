@@ -126,12 +126,12 @@ class Questions:
     def answered(self, incoming: Incoming, owned: dict[int, Owned]) -> bool:
         """Answers a query or a look if that takes no more than the state that is there; whether it did."""
         ask = incoming.request
-        if type(ask) is not Ask and type(ask) is not Look:
+        if not isinstance(ask, Ask | Look):
             return False
         of = owned.get(ask.partition)
         if of is None or of.state != "serving" or (ask.at_least is not None and of.image.offset <= ask.at_least[0]):
             return False
-        self._send(incoming.sender, _answer_query(ask, of.image) if type(ask) is Ask else _answer_look(ask, of))
+        self._send(incoming.sender, _answer_query(ask, of.image) if isinstance(ask, Ask) else _answer_look(ask, of))
         return True
 
     def look_again(self, owned: dict[int, Owned]) -> None:

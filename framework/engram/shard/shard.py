@@ -226,8 +226,8 @@ class Shard:
     def _rest(self) -> list[Incoming]:
         """Waits until there is something to do, and returns what is asked that is more than a question.
 
-        Questions are answered meanwhile: an answer from live state changes nothing, so a turn for it would find all else
-        as the last one has left it.
+        Questions are answered meanwhile: an answer from live state changes nothing, so a turn for it would find all
+        else as the last one has left it.
         """
         nap = self._nap()
         end = self._clock() + nap
