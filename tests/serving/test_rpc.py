@@ -91,11 +91,17 @@ def test_a_query_finds_its_partition_after_it_has_moved(running: RunningApp):
 
 def test_a_partition_that_a_living_shard_gave_up_is_asked_for_elsewhere(running: RunningApp):
     """A second owner takes over from one that still answers: no error, and no older answer than was seen."""
+    partition = running.partition_of("taken")
     with rpc_to(running, timeout=60) as rpc:
         for number in range(1, 4):
-            assert rpc.ask("taken", Value(), at_least=add(running, "taken")) == number
-            old = running.shard_of("taken")
+            old, before = running.shard_of("taken"), running.registry.lookup(partition)
             running.start_shard(old.number, old.partitions)
+            assert rpc.ask("taken", Value(), at_least=add(running, "taken")) == number
+            running.wait_until(lambda before=before: running.registry.lookup(partition) != before)
+            assert rpc.ask("taken", Value()) == number
+    running.wait_until(
+        lambda: all(of.state == "serving" for shard in running.registry.shards() for of in shard.partitions)
+    )
 
 
 def test_without_an_owner_a_query_is_given_up_at_its_deadline(running: RunningApp):
