@@ -37,19 +37,13 @@ class RowCodec:
         self._all: TypeAdapter[list[Row]] = adapter_of(_listed(cls, row))
         self._encode_all = strict_encoder(self._all)
         self._tallied = issubclass(cls, Tally)
-        self._of_text = row is str
         self.width = 3 if issubclass(cls, Ranking) else 2
         self.mark = self._mark(app)
 
     def placed(self, row: Row) -> Row:
         """What `rows` gave, with JSON text in place of the row itself. Raises `ValueError` when that is not of the
         declared type."""
-        if self._tallied:
-            return row
-        last = row[-1]
-        if self._of_text and type(last) is str:  # refused or not, pydantic takes three times as long to look
-            return (*row[:-1], pydantic_core.to_json(last).decode())
-        return (*row[:-1], self._encode_row(last).decode())
+        return row if self._tallied else (*row[:-1], self._encode_row(row[-1]).decode())
 
     def row(self, text: str | bytes) -> Any:
         return self._row.validate_json(text)

@@ -11,13 +11,18 @@ _FRAMES = 8
 _SIZE = struct.Struct("<I")
 # The number of all bytes after it, the number of frames, and how many bytes each has.
 _HEADS = [struct.Struct(f"<IB{count}I") for count in range(_FRAMES + 1)]
+_THREE = _HEADS[3]
 
 
 def join(frames: list[bytes]) -> bytes:
     """One message. Raises `struct.error` for one that is too large to be told."""
+    if len(frames) == 3:  # a query, and an answer
+        a, b, c = frames
+        size, other, last = len(a), len(b), len(c)
+        return _THREE.pack(_THREE.size - 4 + size + other + last, 3, size, other, last) + a + b + c
     head = _HEADS[len(frames)]
-    sizes = [len(frame) for frame in frames]
-    return b"".join((head.pack(head.size - 4 + sum(sizes), len(frames), *sizes), *frames))
+    sizes = [*map(len, frames)]
+    return head.pack(head.size - 4 + sum(sizes), len(frames), *sizes) + b"".join(frames)
 
 
 class Unframed:
@@ -30,7 +35,10 @@ class Unframed:
     def feed(self, data: bytes) -> list[list[bytes]]:
         """The messages that are whole now. Raises `Corrupt` for what is no message, or one that is too large: after
         that nothing on this line can be understood."""
-        data = self._rest + data if self._rest else data
+        if self._rest:
+            data = self._rest + data
+        elif _is_three(data) and len(data) <= self._largest:
+            return [_frames(data, 0, len(data))]
         found = []
         start = 0
         while len(data) - start >= 4:
@@ -46,9 +54,19 @@ class Unframed:
         return found
 
 
+def _is_three(data: bytes) -> bool:
+    """Whether these bytes are one whole message of three frames, which they are almost always."""
+    return len(data) >= _THREE.size and data[4] == 3 and _SIZE.unpack_from(data)[0] == len(data) - 4
+
+
 def _frames(data: bytes, start: int, end: int) -> list[bytes]:
     if end - start < 5 or data[start + 4] > _FRAMES:
         raise Corrupt("a message that does not say its frames")
+    if data[start + 4] == 3 and start + _THREE.size <= end:
+        _, _, size, other, last = _THREE.unpack_from(data, start)
+        at = start + _THREE.size
+        if at + size + other + last == end:
+            return [data[at : at + size], data[at + size : end - last], data[end - last : end]]
     head = _HEADS[data[start + 4]]
     if start + head.size > end:
         raise Corrupt("a message that ends before its frames")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import zmq
@@ -156,7 +155,7 @@ class Rpc:
                 raise refused(response, ask)
             self._pause(ask.partition, deadline, f"its shard {'is gone' if response is None else 'has moved'}")
             self._id += 1
-            ask = replace(ask, id=self._id, timeout_ms=int(max(deadline - time.monotonic(), 0) * 1000))
+            ask = ask._replace(id=self._id, timeout_ms=int(max(deadline - time.monotonic(), 0) * 1000))
 
     def _heard(self, line: Line, ask: Ask, location: Location, deadline: float) -> Answer | Refusal | None:
         """What the shard says to it; None if the partition is served elsewhere by now."""

@@ -59,6 +59,7 @@ class ZmqTransport:
         self._zmq = self._requests.fileno(), self._registry.fileno()
         for descriptor in self._zmq:
             self._poller.register(descriptor, select.POLLIN)
+        self._touched = True  # a socket of ZeroMQ was used since it was last asked whether it has messages
         self._watched: int | None = None
         self._door: DirectDoor | None = None
         self.direct = ""
@@ -73,8 +74,9 @@ class ZmqTransport:
         away = time.monotonic() - self._polled
         if away > _AWAY_S:
             self._heard += away
-        # What was there before, or came while we sent, the descriptors do not tell of again.
-        waiting = _has_messages(self._requests) or _has_messages(self._registry)
+        # What came while we sent or received, the descriptors do not tell of again. To ask costs as much as a query.
+        waiting = self._touched and (_has_messages(self._requests) or _has_messages(self._registry))
+        self._touched = False
         ready = self._poller.poll(0 if waiting else timeout_ms)
         self._polled = time.monotonic()
         incoming: list[Incoming] = []
@@ -85,6 +87,7 @@ class ZmqTransport:
             elif self._door is not None:
                 incoming += self._door.ready(descriptor)
         if said:
+            self._touched = True
             incoming += self._from_registry()
             incoming += self._from_gateways()
         if self._polled - self._heard > _REGISTRY_SILENCE_S:
@@ -95,6 +98,7 @@ class ZmqTransport:
     def send(self, receiver: bytes, response: Response) -> None:
         if self._door is not None and self._door.send(receiver, response):
             return
+        self._touched = True
         try:
             self._requests.send_multipart([receiver, *encode_response(response)], zmq.NOBLOCK)
         except zmq.Again:
@@ -102,6 +106,7 @@ class ZmqTransport:
             _logger.warning("receiver_too_slow", receiver=receiver.decode(errors="replace"))
 
     def announce(self, status: ShardStatus) -> None:
+        self._touched = True
         told = status.model_copy(update={"direct": self.direct})
         with suppress(zmq.Again):  # a registry that is gone is noticed by `poll`
             self._registry.send_multipart([b"status", told.model_dump_json().encode()], zmq.NOBLOCK)

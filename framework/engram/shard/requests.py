@@ -18,8 +18,8 @@ from engram.shard.figures import RecoveryFigures, SnapshotFigures
 from engram.snapshots.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+# Those that come with every query are tuples: they are made in a third of the time.
+class Ask(NamedTuple):
     """A query for one entity. `at_least` is the (offset, index) of a command that the answer must include; `principal`
     is who asks, where the query says who may by the state of the entity."""
 
@@ -158,14 +158,13 @@ Question = Ask | AskQuarantine | AskEffects | Look
 Request = Question | Subscribe | Await | Report | TakeSnapshot | Stop
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer as JSON, and the (offset, index) of the last command it includes."""
 
     id: int
     partition: int
     offset: int
-    index: int
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
     body: bytes
 
 
@@ -329,8 +328,7 @@ class ShardStatus(BaseModel):
     silent_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     """A request and where its response goes."""
 
     sender: bytes
