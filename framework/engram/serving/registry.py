@@ -12,6 +12,7 @@ import zmq
 import zmq.asyncio
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from engram.errors import Misuse
 from engram.serving.curve import LineKeys, listen_with
 from engram.serving.heads import LINE_VERSION
 from engram.serving.wire import encode_request
@@ -53,13 +54,14 @@ class Registry:
     With `keys`, only those are heard who have them; whoever talks to the shards needs them too.
     """
 
-    def __init__(self, *, host: str = "127.0.0.1", keys: LineKeys | None = None) -> None:
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, keys: LineKeys | None = None) -> None:
+        """Port 0 takes a free one. Raises `Misuse` for one that cannot be had."""
         self.keys = keys
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 1000)
         listen_with(keys, self._socket)
-        self.address = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
+        self.address = self._bound(host, port)
         self._shards: dict[str, tuple[bytes, ShardStatus, float]] = {}  # by owner
         self._locations: dict[int, Location] = {}
         self._problems: dict[int, str] = {}
@@ -68,6 +70,17 @@ class Registry:
         self._stuck_listeners: list[Callable[[PartitionStatus], None]] = []
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
+
+    def _bound(self, host: str, port: int) -> str:
+        if not port:
+            port = self._socket.bind_to_random_port(f"tcp://{host}")
+            return f"tcp://{host}:{port}"
+        try:
+            self._socket.bind(f"tcp://{host}:{port}")
+        except zmq.ZMQError as problem:
+            self._context.destroy(linger=0)
+            raise port_taken(host, port, problem.strerror) from problem
+        return f"tcp://{host}:{port}"
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -200,3 +213,7 @@ class Registry:
             self._problems[number] = partition.problem
         elif partition.state == "ended" and known is not None and location.epoch >= known.epoch:
             self._locations.pop(number)
+
+
+def port_taken(host: str, port: int, why: str | None) -> Misuse:
+    return Misuse(f"Port {port} on {host} cannot be used ({why}): choose another with --registry-port.")
