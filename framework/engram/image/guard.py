@@ -89,16 +89,32 @@ def assigned_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozens
     It tells if the entity is used by its fields only, and if the source is that of the running code: files change.
     Looked up once per handler and process, when the first image is made; the only file that an image ever reads.
     """
+    known = _known(handle, entity)
+    return None if known is None else known.assigned
+
+
+def used_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
+    """The fields that a handler can see or change, in whatever way; None when its source does not tell."""
+    known = _known(handle, entity)
+    return None if known is None else known.used
+
+
+class _Fields(NamedTuple):
+    assigned: frozenset[str]
+    used: frozenset[str]
+
+
+_KNOWN: dict[tuple[Any, Any], _Fields | None] = {}
+
+
+def _known(handle: Callable[..., Any], entity: type[Entity]) -> _Fields | None:
     asked: tuple[Any, Any] = handle, entity
     if asked not in _KNOWN:
         _KNOWN[asked] = _read(handle, frozenset(field_shapes(entity)))
     return _KNOWN[asked]
 
 
-_KNOWN: dict[tuple[Any, Any], frozenset[str] | None] = {}
-
-
-def _read(handle: Callable[..., Any], fields: frozenset[str]) -> frozenset[str] | None:
+def _read(handle: Callable[..., Any], fields: frozenset[str]) -> _Fields | None:
     try:
         source = textwrap.dedent(inspect.getsource(handle))
         function = ast.parse(source).body[0]
@@ -112,20 +128,22 @@ def _read(handle: Callable[..., Any], fields: frozenset[str]) -> frozenset[str] 
         parameter = (function.args.posonlyargs + function.args.args)[1].arg
     except (OSError, TypeError, SyntaxError, IndexError, AttributeError, StopIteration):
         return None
-    return _assigned(function, parameter, fields)
+    return _fields(function, parameter, fields)
 
 
-def _assigned(function: ast.FunctionDef, parameter: str, fields: frozenset[str]) -> frozenset[str] | None:
+def _fields(function: ast.FunctionDef, parameter: str, fields: frozenset[str]) -> _Fields | None:
     assigned = set()
+    used = set()
     by_field = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == parameter:
             if node.attr not in fields or isinstance(node.ctx, ast.Del):
                 return None
             by_field.add(node.value)
+            used.add(node.attr)
             if isinstance(node.ctx, ast.Store):
                 assigned.add(node.attr)
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and node.id == parameter and node not in by_field:
             return None  # it goes where this cannot look
-    return frozenset(assigned)
+    return _Fields(frozenset(assigned), frozenset(used))

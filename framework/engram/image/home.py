@@ -28,6 +28,7 @@ class Home:
     __slots__ = (
         "_codec",
         "_mutable",
+        "born",
         "cls",
         "cold",
         "dirty",
@@ -52,6 +53,7 @@ class Home:
         self.undo = undo
         self._codec = codec
         self.encode = codec.quick_encoder(cls)  # within `strictly()`
+        self.born: list[str] | None = None  # those that are new since read models have looked, if there are any
         self.encode_rows: Callable[[str], bytes] | None = None  # of read models, if there are any of this type
         self.guard = guard_for(cls, None)
         self._mutable = self.guard.mutable

@@ -347,6 +347,8 @@ class Image:
                 continue
             if entity is new:
                 home.keep(key, entity)
+                if home.born is not None:
+                    home.born.append(key)
             home.dirty.add(key)
             if context._more:
                 self._let_out(index, key, handled)

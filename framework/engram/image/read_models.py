@@ -16,7 +16,7 @@ from engram.codec.codec import Codec
 from engram.codec.rows import Row, RowCodec
 from engram.errors import Misuse, Quarantined, Unavailable
 from engram.image.columns import NONE, Columns, columns_of, difference, rows_of
-from engram.image.guard import assigned_fields, guard_for
+from engram.image.guard import assigned_fields, guard_for, used_fields
 from engram.image.home import Home
 from engram.image.outcome import Outcome, Verdict
 from engram.image.row_index import Index, SortedRows, TextIndex, index_for
@@ -51,25 +51,32 @@ class ReadModels:
             self._groups.setdefault(home.cls, _Group(home)).models.append(kept)
         for group in self._groups.values():
             group.home.encode_rows = group.encoded
-        self._by_command = {
-            cls: self._groups[entity_of(cls)].touched
+            group.home.born = []
+        # For each command the models whose rows it can change, where there are any.
+        concerned = {
+            cls: (self._groups[entity_of(cls)].touched, self._groups[entity_of(cls)].concerned(cls))
             for cls in codec.app.commands.values()
             if entity_of(cls) in self._groups
         }
+        self._by_command = {cls: (touched, models) for cls, (touched, models) in concerned.items() if models}
 
     def touch(self, work: Work, outcomes: Iterable[Outcome]) -> None:
         """Notes which entities have been changed by commands: `refresh` looks at them."""
         for (_, command, key), outcome in zip(work, outcomes, strict=True):
-            touched = self._by_command.get(type(command))
-            if touched is not None and outcome.verdict is Verdict.REPLY:
-                touched[key] = None
+            concerned = self._by_command.get(type(command))
+            if concerned is not None and outcome.verdict is Verdict.REPLY:
+                touched, models = concerned
+                touched[key] = touched.get(key, 0) | models
 
     def refresh(self, offset: int) -> None:
         """Brings the rows of all touched entities up to date, at the end of the record at `offset`. Never raises."""
         for group in self._groups.values():
+            if group.home.born:  # whatever its first command was: before it there were no rows at all
+                group.touched.update(dict.fromkeys(group.home.born, group.all))
+                group.home.born.clear()
             if group.touched:
-                for key in group.touched:
-                    group.refresh(key, group.home.entities[key], offset)
+                for key, models in group.touched.items():
+                    group.refresh(key, group.home.entities[key], models, offset)
                 group.touched.clear()
 
     # Loading and building
@@ -115,7 +122,7 @@ class _Group:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.models: list[_Kept] = []
-        self.touched: dict[str, None] = {}
+        self.touched: dict[str, int] = {}  # with a bit for each model whose rows can have changed
         self.waiting: dict[str, None] = {}
 
     def encoded(self, key: str) -> bytes:
@@ -130,10 +137,22 @@ class _Group:
             model.load(keys, {key: found[model.mark] for key, found in loaded.items() if model.mark in found})
         self.waiting = {key: None for key in keys if any(key in model.waiting for model in self.models)}
 
-    def refresh(self, key: str, entity: Entity, offset: int) -> None:
-        self.waiting.pop(key, None)
-        for model in self.models:
-            model.refresh(key, entity, offset)
+    @property
+    def all(self) -> int:
+        return (1 << len(self.models)) - 1
+
+    def concerned(self, command: type[Command[Any, Any]]) -> int:
+        """The models whose rows a command can change, a bit for each: all but those that look at other fields."""
+        used = used_fields(command.handle, self.home.cls)
+        return sum(1 << bit for bit, model in enumerate(self.models) if model.looks_at(used))
+
+    def refresh(self, key: str, entity: Entity, models: int, offset: int) -> None:
+        if key in self.waiting:  # this is its turn
+            del self.waiting[key]
+            models = self.all
+        for bit, model in enumerate(self.models):
+            if models >> bit & 1:
+                model.refresh(key, entity, offset)
 
     def build(self, key: str, offset: int) -> None:
         waiting = [model for model in self.models if key in model.waiting]
@@ -159,12 +178,18 @@ class _Kept:
         self._watched = self._guard.whole or bool(self._guard.names)
         self._undo = home.undo
         self._width = codec.width
+        self._fields = used_fields(codec.cls.rows, home.cls)
         self.mark = codec.mark
         self._rows: dict[str, Columns | bytes] = {}  # of entities that are as in a snapshot, encoded
         self._index: Index = index_for(codec.cls, engine)
         self._problem = self._told = ""
         self._total = 0
         self.waiting: set[str] = set()
+
+    def looks_at(self, fields: frozenset[str] | None) -> bool:
+        """Whether the rows can be others once these fields have changed; None stands for any."""
+        # A key is for ever, and what is stored in two fields is stored twice: a field changes by its name alone.
+        return self._fields is None or fields is None or bool(self._fields & fields - {"key"})
 
     def load(self, keys: Iterable[str], found: Mapping[str, list[Any]]) -> None:
         """Takes in the rows of entities that were found; the others wait."""
