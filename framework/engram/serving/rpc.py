@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import zmq
@@ -149,6 +150,9 @@ class Rpc:
             except OSError:
                 self._leave(location)
                 response = None
+            except Corrupt:  # what comes after it on this line cannot be understood either
+                self._leave(location)
+                raise
             if isinstance(response, Answer):
                 return response
             if response is not None and response.kind not in PASSING:
@@ -205,27 +209,28 @@ class Rpc:
         if line is not None:
             line.close()
 
+    def _where_is_everything(self) -> list[bytes] | None:
+        with suppress(OSError):  # its queue is full: nobody takes what was sent before
+            self._registry.send([WHERE])
+            return self._registry.receive()
+        return None
+
     def _look(self, deadline: float) -> Whereabouts:
         """Where everything is, from the registry."""
         self._registry.receive_all()
-        told = None
         began = time.monotonic()
-        while told is None:
+        while (told := self._where_is_everything()) is None:
             if time.monotonic() >= deadline:
                 raise Unavailable(
-                    f"The registry at {self._address} does not answer within {deadline - began:.1f} s: look whether "
-                    "the app runs, whether this is the address that it told, and whether the keys are its own."
+                    f"The registry at {self._address} did not answer within {time.monotonic() - began:.1f} s: look "
+                    "whether the app runs, whether this is the address that it told, and whether the keys are its own."
                 )
-            try:
-                self._registry.send([WHERE])
-                told = self._registry.receive()
-            except OSError:
-                continue
-        self._where = where = _understood(told)
+        where = _understood(told)
         if where.line != LINE_VERSION:
             raise Misuse(f"The app speaks version {where.line} of the line, and this is {LINE_VERSION}: update one.")
         if where.app != self._app.name:
             raise Misuse(f"The registry at {self._address} is of app {where.app!r}, and this asks {self._app.name!r}.")
+        self._where = where
         for gone in self._lines.keys() - set(where.locations.values()):
             self._leave(gone)
         return where
