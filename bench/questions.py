@@ -1,8 +1,12 @@
 """What asking costs from outside, a part of `make bench NAME=reads`: an app as it runs, and a Redis beside it.
 
-Point queries go through the RPC client, one at a time as the Redis client does it, and many at once; and over HTTP from
-another process. Looks go to all partitions. Commands go through the gateway's service, alone, and with queries beside
-them at a tenth of the most that was measured. Readers of one query are streams of the gateway, without connections.
+Point queries go through the RPC client, one at a time as the Redis client does it, each on a thread of this process, in
+turns; through the router that gateways use, one at a time and many at once; and over HTTP from another process. Looks
+go to all partitions. Commands go through the gateway's service, alone, and with queries beside them at a tenth of the
+most that was measured: from another process through the RPC client, and on the gateway's own event loop. Readers of
+one query are streams of the gateway, without connections.
+
+What is compared is compared within a round: the median of the rounds' ratios counts, not the ratio of medians.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import redis
@@ -21,6 +26,7 @@ import uvloop
 from engram import Client, Token
 from engram.log.partitioner import partition_of
 from engram.serving.read_models import Wanted
+from engram.serving.rpc import Rpc
 
 from bench.redis_server import redis_server
 from bench.result import Aim, Result, Row
@@ -38,6 +44,7 @@ READERS = 1000
 CHANGES = 20
 _DEADLINE_S = 30.0
 _PACE_S = 0.005
+_MARGIN_S = 0.2  # a load begins before what is measured, and ends after it
 _RENEWED_S = 5.0
 
 KEYS = [f"u{number}" for number in range(USERS)]
@@ -82,13 +89,15 @@ async def _fill(running: Served) -> None:
 async def _point_queries(result: Result, running: Served, server: redis.Redis | None) -> None:
     ask = asking(running)
     found: dict[str, list[Measured]] = {}
-    alone, many = "through the RPC client, one at a time", f"through the RPC client, {IN_FLIGHT} at once"
+    rpc = "through the RPC client, one at a time"
+    alone, many = "through a gateway's router, one at a time", f"through a gateway's router, {IN_FLIGHT} at once"
     http, http_many = "over HTTP, one at a time", f"over HTTP, {IN_FLIGHT} at once"
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+    with _process() as other, Rpc(running.registry, app, timeout=_DEADLINE_S) as client:
         loop = asyncio.get_running_loop()
         for _ in range(REPETITIONS):
             if server is not None:
-                found.setdefault("redis", []).append(await asyncio.to_thread(_redis_reads, server))
+                found.setdefault("redis", []).append(await asyncio.to_thread(_reads, server.get))
+            found.setdefault(rpc, []).append(await asyncio.to_thread(_reads, partial(_ask, client)))
             found.setdefault(alone, []).append(await times(ask, 1))
             found.setdefault(many, []).append(await times(ask, IN_FLIGHT))
             for case, at_once in ((http, 1), (http_many, IN_FLIGHT)):
@@ -99,12 +108,14 @@ async def _point_queries(result: Result, running: Served, server: redis.Redis | 
         )
     if server is None:
         return
-    for case in (alone, many):
-        share = round(_median(m.rate for m in found[case]) / _median(m.rate for m in found["redis"]), 2)
+    of_redis = found["redis"]
+    for case in (rpc, alone, many):
+        share = round(_median(m.rate / r.rate for m, r in zip(found[case], of_redis, strict=True)), 2)
         result.aims.append(Aim(f"queries/s {case}, in those of Redis", ">= 1", share, share >= 1))
-    p99, p99_of_redis = (_median(m.percentile(99) for m in found[case]) for case in (alone, "redis"))
-    times_p99 = round(p99 / p99_of_redis, 2)
-    result.aims.append(Aim(f"p99 {alone}, in that of Redis", "<= 2", times_p99, times_p99 <= 2))
+    for case in (rpc, alone):
+        pairs = zip(found[case], of_redis, strict=True)
+        times_p99 = round(_median(m.percentile(99) / r.percentile(99) for m, r in pairs), 2)
+        result.aims.append(Aim(f"p99 {case}, in that of Redis", "<= 2", times_p99, times_p99 <= 2))
 
 
 def _add_rows(result: Result, case: str, repetitions: list[Measured]) -> None:
@@ -127,25 +138,52 @@ async def _scatter(result: Result, running: Served) -> None:
 
 
 async def _commands(result: Result, running: Served) -> None:
-    """In turns without and with queries, so that whatever else the machine does is in both."""
+    """In rounds without and with queries, each first in turn, so that whatever else the machine does is in both."""
 
     async def send(key: str) -> object:
         return await running.service.send(key, See(), seconds=_DEADLINE_S)
 
-    ask = asking(running)
-    tenth = next(row.median for row in result.rows if f"{IN_FLIGHT} at once" in row.case and row.unit == "1/s") / 10
-    bare: list[float] = []
-    beside: list[float] = []
-    for _ in range(2 * REPETITIONS):
-        bare.append((await times(send, WRITERS)).rate)
-        load = asyncio.create_task(_paced(ask, tenth))
-        beside.append((await times(send, WRITERS)).rate)
+    async def commands() -> float:
+        return (await times(send, WRITERS)).rate
+
+    async def beside_router() -> float:
+        load = asyncio.create_task(_paced(asking(running), tenths["a gateway's router"]))
+        rate = await commands()
         load.cancel()
         await asyncio.wait([load])
-    result.rows.append(Row.of(f"commands with replies, {WRITERS} at once", bare, "1/s"))
-    result.rows.append(Row.of(f"the same with {tenth:,.0f} queries/s beside them", beside, "1/s"))
-    cost = round(1 - _median(b / a for a, b in zip(bare, beside, strict=True)), 3)
-    result.aims.append(Aim("of the commands, what a tenth of the queries costs", "<= 0.1", cost, cost <= 0.1))
+        return rate
+
+    async def beside_rpc() -> float:
+        tenth, seconds = tenths["the RPC client"], SECONDS + 2 * _MARGIN_S
+        load = loop.run_in_executor(other, _paced_rpc, running.registry, tenth, seconds)
+        await asyncio.sleep(_MARGIN_S)
+        rate = await commands()
+        await load
+        return rate
+
+    loop = asyncio.get_running_loop()
+    most = {
+        name: max(row.median for row in result.rows if name in row.case and row.unit == "1/s")
+        for name in ("the RPC client", "a gateway's router")
+    }
+    tenths = {name: rate / 10 for name, rate in most.items()}
+    with _process() as other:
+        await loop.run_in_executor(other, _paced_rpc, running.registry, tenths["the RPC client"], _MARGIN_S)
+        for name, beside in (("the RPC client", beside_rpc), ("a gateway's router", beside_router)):
+            rounds: list[tuple[float, float]] = []
+            for number in range(2 * REPETITIONS):
+                if number % 2:
+                    with_load = await beside()
+                    rounds.append((await commands(), with_load))
+                else:
+                    alone = await commands()
+                    rounds.append((alone, await beside()))
+            result.rows.append(Row.of(f"commands with replies, {WRITERS} at once", [a for a, _ in rounds], "1/s"))
+            case = f"the same with {tenths[name]:,.0f} queries/s beside them, through {name}"
+            result.rows.append(Row.of(case, [b for _, b in rounds], "1/s"))
+            cost = round(1 - _median(b / a for a, b in rounds), 3)
+            case = f"of the commands, what a tenth of the queries through {name} costs"
+            result.aims.append(Aim(case, "<= 0.1", cost, cost <= 0.1))
 
 
 async def _readers(result: Result, running: Served) -> None:
@@ -212,14 +250,35 @@ async def _paced(work: Work, rate: float) -> None:
         await asyncio.sleep(_PACE_S)
 
 
-def _redis_reads(server: redis.Redis) -> Measured:
+def _reads(read: Callable[[str], object]) -> Measured:
+    """One after the other, on the calling thread."""
     spent = []
     began = time.perf_counter()
     keys, end = itertools.cycle(KEYS), began + SECONDS
     while (started := time.perf_counter()) < end:
-        server.get(next(keys))
+        read(next(keys))
         spent.append(time.perf_counter() - started)
     return Measured(len(spent) / (time.perf_counter() - began), spent)
+
+
+def _ask(client: Rpc, key: str) -> int:
+    return client.ask(key, Seen())
+
+
+def _paced_rpc(registry: str, rate: float, seconds: float) -> None:
+    """So many a second, evenly, whatever the others do; in a process of its own."""
+    with Rpc(registry, app, timeout=_DEADLINE_S) as client:
+        keys, done, started = itertools.cycle(KEYS), 0, time.perf_counter()
+        while (spent := time.perf_counter() - started) < seconds:
+            due = int(spent * rate) - done
+            for _ in range(due):
+                _ask(client, next(keys))
+            done += due
+            time.sleep(_PACE_S)
+
+
+def _process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
 def _over_http(url: str, at_once: int) -> Measured:

@@ -31,6 +31,7 @@ _START_S = 60.0
 class Served(NamedTuple):
     service: Service
     router: Router
+    registry: str
     url: str
 
 
@@ -52,7 +53,7 @@ async def served(app: App, reference: str, partitions: int) -> AsyncIterator[Ser
         try:
             ready = await registry.wait_until(lambda: all(map(registry.lookup, range(partitions))), _START_S)
             assert ready, f"the shard did not serve {partitions} partitions within {_START_S:.0f} s"
-            yield Served(service, router, f"http://127.0.0.1:{s.getsockname()[1]}")
+            yield Served(service, router, registry.address, f"http://127.0.0.1:{s.getsockname()[1]}")
         finally:
             await service.end_commands()
             await registry.stop_shards(clean=False)

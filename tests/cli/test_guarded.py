@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from engram.cli.run import _listen
+from engram.serving.curve import kept_keys
 
 from sample_apps.social import app as social
 from tests.cli.saying import Engram, Java, sentence
@@ -94,6 +95,35 @@ def test_a_registry_host_that_is_none_of_ours_is_refused(engram: Engram, java: J
     said = sentence(engram("run", SOCIAL, "--log", "sqlite:social.db", "--registry-host", host), 2)
 
     assert said.startswith(f"--registry-host {host} is no IPv4 address of this machine")
+
+
+def test_a_registry_port_that_is_taken_is_refused(engram: Engram, java: Java, tmp_path: Path):
+    """Before anything is started."""
+    java("17.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = sentence(engram("run", SOCIAL, "--log", "sqlite:social.db", "--registry-port", port), 2)
+
+    assert said.startswith(f"Port {port} on 127.0.0.1 cannot be used (Address already in use): choose another with")
+    assert not (tmp_path / "social.db").exists()
+
+
+def test_a_file_that_has_no_keys_of_lines_is_refused(engram: Engram, java: Java, tmp_path: Path):
+    """Before anything is started; whatever is wrong with it."""
+    java("17.0.1")
+    run = ("run", SOCIAL, "--log", "sqlite:social.db", "--line-keys", "keys.json")
+    whole = kept_keys(tmp_path / "whole.json")._asdict()
+    texts = {name: key.decode() for name, key in whole.items()}
+    for content, problem in (
+        ("nonsense", "keys.json has no keys of lines"),
+        ("[1]", "keys.json has no keys of lines"),
+        (json.dumps({**texts, "connecting_secret": "short"}), "keys.json has no good connecting_secret"),
+        (json.dumps({**texts, "listening_secret": ""}), "keys.json is for those who connect"),
+    ):
+        (tmp_path / "keys.json").write_text(content)
+        assert sentence(engram(*run), 2).startswith(problem)
+    assert "cannot be kept in no/keys.json" in sentence(engram(*run[:-1], "no/keys.json"), 2)
+    assert not (tmp_path / "social.db").exists()
 
 
 def test_an_access_file_is_read_before_anything_is_started(

@@ -264,7 +264,8 @@ class History:
 
     def _put(self, asked: Asked) -> None:
         number = next(self._ids)
-        request = replace(asked.request, id=number)
+        request = asked.request
+        request = request._replace(id=number) if isinstance(request, Ask) else replace(request, id=number)
         deadline = self.network.clock.now + TIMEOUT_MS
         self._open[number] = replace(asked, request=request, deadline=deadline)
         asked.owner.request(request)

@@ -99,6 +99,8 @@ class RunningShard:
                 shard._flusher.close()
                 shard._watch.close()
                 shard._snapshotting._writer.close()
+                if transport._door is not None:
+                    transport._door.close()
                 transport._context.destroy(linger=0)
                 log.close()
             else:

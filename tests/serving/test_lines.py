@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import zmq
-from engram.serving.curve import LineKeys, connect_with
+from engram import Misuse
+from engram.serving.curve import LineKeys, connect_with, kept_keys
 from engram.serving.wire import encode_request
 from engram.shard.requests import Report, ShardStatus
 from zmq.utils.monitor import recv_monitor_message
@@ -96,6 +98,22 @@ def test_whoever_has_the_keys_is_answered(locked: RunningApp):
 
         assert line.poll(SECONDS * 1000)
         assert line.recv_multipart()[0] == b"reported"
+
+
+def test_keys_are_kept_in_a_file(tmp_path: Path):
+    """Made once, for its owner alone, and the same from then on; a copy without the secret of those who listen is
+    enough to connect with."""
+    path = tmp_path / "keys.json"
+    made = kept_keys(path)
+
+    assert kept_keys(path) == LineKeys.read(path) == made
+    assert path.stat().st_mode & 0o777 == 0o600
+    content = json.loads(path.read_text())
+    del content["listening_secret"]
+    path.write_text(json.dumps(content))
+    assert LineKeys.read(path) == made._replace(listening_secret=b"")
+    with pytest.raises(Misuse, match="is for those who connect"):
+        kept_keys(path)
 
 
 def test_keys_do_not_show_in_what_is_printed():

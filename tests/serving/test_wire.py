@@ -219,6 +219,13 @@ def test_garbage_is_corrupt(sent: list[bytes]):
 def test_a_request_that_lost_a_frame_or_a_field_is_corrupt(request: Request, data: st.DataObject):
     """Fewer frames, or a header with fewer or more fields, are not taken for something else."""
     tag, head, *rest = encode_request(request)
+    if isinstance(request, Ask):
+        shorter = st.integers(0, len(head) - 1).map(lambda size: [tag, head[:size], *rest])
+        other = bytes([head[0] + 1]) + head[1:]
+        spoilt = data.draw(shorter | st.sampled_from([[tag, head], [tag, head + b"1", *rest], [tag, other, *rest]]))
+        with pytest.raises(Corrupt):
+            decode_request(spoilt)
+        return
     values = json.loads(head)
     spoilt = data.draw(
         st.sampled_from([[], [tag], [tag, json.dumps(values[:-1]).encode(), *rest], [tag, b"[" + head, *rest]])
@@ -238,10 +245,10 @@ def test_an_unknown_tag_is_corrupt(tag: bytes):
 @pytest.mark.parametrize(
     "head",
     [
-        b'["1",0,"k","q",1,null,100]',  # an id that is a text
-        b'[1,0,7,"q",1,null,100]',  # a key that is a number
-        b'[1,0,"k","q",1,[1],100]',  # half a position
-        b'[1,0,"k","q",1,null,null]',  # no timeout
+        b'["1",0,"k","q",1,100,null,null]',  # an id that is a text
+        b'[1,0,7,"q",1,100,null,null]',  # a key that is a number
+        b'[1,0,"k","q",1,100,[1],null]',  # a record that is a list
+        b'[1,0,"k","q",1,null,null,null]',  # no lease
         b"{}",
         b"null",
     ],
@@ -249,4 +256,4 @@ def test_an_unknown_tag_is_corrupt(tag: bytes):
 def test_fields_of_the_wrong_type_are_corrupt(head: bytes):
     """A shard never meets a request whose fields are not what they are declared to be."""
     with pytest.raises(Corrupt):
-        decode_request([b"ask", head, b"{}"])
+        decode_request([b"subscribe", head, b"{}"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from engram import Position
 from engram.image.outcome import Outcome, Verdict
 from engram.shard.requests import Answer, Await, Refusal, Report, Reported
@@ -66,6 +67,47 @@ def test_a_query_does_not_wait_for_all_records_that_wait(network: Network):
     answer = owner.response(number)
     assert isinstance(answer, Answer)
     assert 1 < answer.offset < network.log.end(answer.partition) - 1
+
+
+def test_questions_do_not_make_a_shard_read_its_log(network: Network, monkeypatch: pytest.MonkeyPatch):
+    """Only when its watch has rung: with the first record that comes, or after a while without any word."""
+    owner = network.start()
+    network.send("ada", Register(name="Ada"))
+    network.settle(owner)
+    owner.step()
+    read: list[int] = []
+    reading = owner._log.read
+    monkeypatch.setattr(owner._log, "read", lambda of, *place, **how: (read.append(of), reading(of, *place, **how))[1])
+    asked = [owner.ask("ada", Posts()) for _ in range(3) if owner.step()]
+    owner.step()
+    without = len(read)
+    network.send("ada", Publish(text="one"))
+    owner.step()
+    with_one = len(read)
+    owner.step()
+    read.clear()
+    network.clock.now += 1000
+    owner.step()
+
+    assert all(isinstance(owner.response(number), Answer) for number in asked)
+    assert (without, with_one > 0, len(read) > 0) == (0, True, True)
+
+
+def test_a_log_that_could_not_be_read_is_read_again(network: Network):
+    """Its watch has rung once, for a record that is still to be handled."""
+    owner = network.start()
+    network.settle(owner)
+    network.send("ada", Register(name="Ada"))
+    owner._log.unreadable = True
+    owner.step()
+    owner._log.unreadable = False
+    owner.step()
+    number = owner.ask("ada", Profile())
+    owner.step()
+
+    answer = owner.response(number)
+    assert isinstance(answer, Answer)
+    assert json.loads(answer.body)["name"] == "Ada"
 
 
 def test_an_entity_nobody_has_written_is_read_as_new_and_not_kept(network: Network):

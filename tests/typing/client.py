@@ -6,6 +6,7 @@ from engram import Client, Position, Ranked, Rejected, Token, Totals
 from engram.image.outcome import Verdict
 from engram.serving.failed import Dropped, FailedCommands
 from engram.serving.rows import Rows
+from engram.serving.rpc import Answered, Rpc
 
 from sample_apps.social.app import app
 from sample_apps.social.commands import Follow, Publish
@@ -89,3 +90,12 @@ def positions(position: Position) -> None:
     assert_type(position.partition, int)
     assert_type(position.offset, int)
     assert_type(Position.parse("3:1042.7"), Position)
+
+
+def answers_by_rpc(rpc: Rpc, position: Position) -> None:
+    """The same without a gateway."""
+    assert_type(rpc.ask("ada", Profile()), ProfileCard)
+    assert_type(rpc.ask("ada", Posts(limit=3), at_least=position, timeout=1.0), list[PostView])
+    assert_type(rpc.ask_at("ada", Following(), at_least=rpc.token), Answered[list[str]])
+    assert_type(rpc.ask_at("ada", Following()).answer, list[str])
+    rpc.ask("ada", Follow(whom="bob"))  # type: ignore[arg-type]  # a command goes through the log

@@ -57,6 +57,13 @@ def run(
     registry_host: Annotated[
         str, typer.Option(help="This machine's address, for shards on others; their lines are then encrypted.")
     ] = "127.0.0.1",
+    registry_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port that RPC clients find the shards by; 0 takes a free one.")
+    ] = 0,
+    line_keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keys for the lines to the shards, kept there for RPC clients; made if new."),
+    ] = None,
     snapshots: Annotated[
         str | None,
         typer.Option(
@@ -118,6 +125,8 @@ def run(
             port=port,
             auth=auth,
             registry_host=registry_host,
+            registry_port=registry_port,
+            line_keys=line_keys,
             snapshots=snapshots,
             keep_snapshots=keep_snapshots,
             snapshot_every=snapshot_every,

@@ -29,9 +29,9 @@ from engram.log.open import absolute_url, folder_beside, open_log
 from engram.model.app import App
 from engram.serving.access import Access, read_access
 from engram.serving.authentication import Authenticator
-from engram.serving.curve import LineKeys
+from engram.serving.curve import LineKeys, kept_keys
 from engram.serving.gateway import build_gateway
-from engram.serving.registry import Registry
+from engram.serving.registry import Registry, port_taken
 from engram.serving.service import Service
 from engram.serving.snapshots import Ending
 from engram.serving.transport import ZmqTransport
@@ -74,6 +74,8 @@ class RunOptions:
     port: int
     auth: Path | None
     registry_host: str
+    registry_port: int
+    line_keys: Path | None
     snapshots: str | None
     keep_snapshots: int
     snapshot_every: int
@@ -102,7 +104,8 @@ def run_app(options: RunOptions) -> None:
     access = None if options.auth is None else read_access(options.auth)
     if access is not None:
         Authenticator(access)  # refuses now what the gateway would refuse once Spark runs: a secret that is not there
-    _check_registry_host(options.registry_host)
+    _check_registry_address(options.registry_host, options.registry_port)
+    keys = _line_keys(options, access)
     with _listen(options.host, options.port, closed=access is not None) as listener:
         log = _open_log(app, options)
         beside = str(folder_beside(options.log))
@@ -124,6 +127,7 @@ def run_app(options: RunOptions) -> None:
                 spark=spark,
                 listener=listener,
                 access=access,
+                keys=keys,
                 store=store,
                 sinks=sinks,
             )
@@ -142,6 +146,7 @@ class _Running:
         spark: Spark,
         listener: socket.socket,
         access: Access | None,
+        keys: LineKeys | None,
         store: SnapshotStore,
         sinks: Sequence[Sink],
     ) -> None:
@@ -151,13 +156,14 @@ class _Running:
         self._spark = spark
         self._listener = listener
         self._access = access
+        self._keys = keys
         self._store = store
         self._places = Places(Path(f"{folder_beside(options.log)}-sinks.db"))
         self._sinks = [SinkRunner(sink, self._open_again, self._places) for sink in sinks]
         self._url = f"http://{_in_url(options.host)}:{listener.getsockname()[1]}"
 
     async def run(self) -> None:
-        registry = Registry(host=self._options.registry_host, keys=self._keys())
+        registry = Registry(host=self._options.registry_host, port=self._options.registry_port, keys=self._keys)
         registry.on_stuck(self._tell_stuck)
         registry.start()
         event_log = self._open_again()
@@ -212,11 +218,6 @@ class _Running:
             self._log.close()
             self._tell("stopped", "Stopped." if clean else "Stopped; some shards had to be ended without a snapshot.")
 
-    def _keys(self) -> LineKeys | None:
-        """Where nobody else can come to the shards, or everybody may do everything anyway, their lines are plain."""
-        alone = self._access is None and ip_address(self._options.registry_host).is_loopback
-        return None if alone else LineKeys.new()
-
     def _open_again(self) -> Log:
         """The same log, for a reader of its own: it does not stand in line with the appends."""
         return open_log(self._options.log, self._app.name)
@@ -266,6 +267,7 @@ class _Running:
             "ready",
             f"Ready in {seconds:.1f} s. API page: {self._url}/docs   (Ctrl-C stops)",
             url=self._url,
+            registry=registry.address,
             pid=os.getpid(),
             partitions=self._log.partitions,
         )
@@ -363,7 +365,15 @@ def _listen(host: str, port: int, *, closed: bool) -> socket.socket:
     return listener
 
 
-def _check_registry_host(host: str) -> None:
+def _line_keys(options: RunOptions, access: Access | None) -> LineKeys | None:
+    """Where nobody else can come to the shards, or everybody may do everything anyway, their lines are plain."""
+    if options.line_keys is not None:
+        return kept_keys(options.line_keys)
+    alone = access is None and ip_address(options.registry_host).is_loopback
+    return None if alone else LineKeys.new()
+
+
+def _check_registry_address(host: str, port: int) -> None:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.bind((host, 0))
@@ -373,6 +383,12 @@ def _check_registry_host(host: str) -> None:
         raise Misuse(
             f"--registry-host {host} is no IPv4 address of this machine: write the one that other machines reach it by."
         ) from problem
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as problem:
+            raise port_taken(host, port, problem.strerror) from problem
 
 
 def _in_url(host: str) -> str:

@@ -37,6 +37,7 @@ class RowCodec:
         self._all: TypeAdapter[list[Row]] = adapter_of(_listed(cls, row))
         self._encode_all = strict_encoder(self._all)
         self._tallied = issubclass(cls, Tally)
+        self.width = 3 if issubclass(cls, Ranking) else 2
         self.mark = self._mark(app)
 
     def placed(self, row: Row) -> Row:

@@ -17,7 +17,7 @@ from engram.errors import Misuse
 from engram.image.undo import UndoLog, adopt, field_shapes
 from engram.model.entity import Entity
 from engram.model.shape import Shape
-from engram.model.source import parameter_uses
+from engram.model.source import Uses, parameter_uses
 
 
 class Guard(NamedTuple):
@@ -84,7 +84,18 @@ def guard_for(entity: type[Entity], assigned: frozenset[str] | None) -> Guard:
 def assigned_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
     """The fields that a handler can assign; None when its source does not tell: it does if it uses the entity by its
     fields only."""
+    uses = _field_uses(handle, entity)
+    return None if uses is None else frozenset(name for name, how in uses if isinstance(how, ast.Store))
+
+
+def used_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
+    """The fields that a handler can see or change, in whatever way; None when its source does not tell."""
+    uses = _field_uses(handle, entity)
+    return None if uses is None else frozenset(name for name, _ in uses)
+
+
+def _field_uses(handle: Callable[..., Any], entity: type[Entity]) -> Uses | None:
     fields, uses = field_shapes(entity), parameter_uses(handle, 1)
     if uses is None or any(name not in fields or isinstance(how, ast.Del) for name, how in uses):
         return None
-    return frozenset(name for name, how in uses if isinstance(how, ast.Store))
+    return uses

@@ -10,6 +10,7 @@ from engram.image.guard import Guard, assigned_fields, guard_for
 from engram.image.undo import UndoLog, adopt
 from engram.model.command import Command
 from engram.model.entity import Entity
+from engram.model.query import Query
 from engram.model.version import Version
 
 Cold = MutableMapping[str, tuple[Version, bytes]]
@@ -27,6 +28,7 @@ class Home:
     __slots__ = (
         "_codec",
         "_mutable",
+        "born",
         "cls",
         "cold",
         "dirty",
@@ -51,6 +53,7 @@ class Home:
         self.undo = undo
         self._codec = codec
         self.encode = codec.quick_encoder(cls)  # within `strictly()`
+        self.born: list[str] | None = None  # those that are new since read models have looked, if there are any
         self.encode_rows: Callable[[str], bytes] | None = None  # of read models, if there are any of this type
         self.guard = guard_for(cls, None)
         self._mutable = self.guard.mutable
@@ -121,12 +124,12 @@ class Home:
     def all_keys(self) -> list[str]:
         return [*self.entities, *self.cold]
 
-    def take_back(self, entity: Entity, key: str, before: Any) -> bool:
+    def take_back(self, entity: Entity, key: str, guard: Guard, before: Any) -> bool:
         """Undoes whatever was done to an entity since `guard.captured`; whether that was anything."""
-        changed = bool(self.undo) or not self.guard.unchanged(entity, key, before)
+        changed = bool(self.undo) or not guard.unchanged(entity, key, before)
         if changed:
             self.undo.roll_back()
-            self.guard.restore(entity, key, before)
+            guard.restore(entity, key, before)
         return changed
 
     def _adopted(self, entity: Entity) -> Entity:
@@ -154,3 +157,18 @@ def plan_for(command: type[Command[Any, Any]], home: Home, encode_reply: Callabl
         replies_none = False
     guard = guard_for(home.cls, assigned_fields(command.handle, home.cls))
     return Plan(home, home.entities, guard, guard.capture, guard.checked, replies_none, encode_reply)
+
+
+class Reading(NamedTuple):
+    """The same for a query type. Not `watched` is one whose source says that it assigns no field: what it does to
+    containers and parts is noted by these."""
+
+    home: Home
+    guard: Guard
+    watched: bool
+    encode_answer: Callable[[Any], bytes]
+
+
+def reading_for(query: type[Query[Any, Any]], home: Home, encode_answer: Callable[[Any], bytes]) -> Reading:
+    guard = guard_for(home.cls, assigned_fields(query.answer, home.cls))
+    return Reading(home, guard, guard.whole or bool(guard.names), encode_answer)

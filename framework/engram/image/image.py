@@ -16,7 +16,7 @@ from engram.errors import Corrupt, Denied, Misuse, Rejected
 from engram.image.contents import Copied, EntityColumns, EntityRow, Memory, digest_of
 from engram.image.dedupe import STALE, Dedupe, Seen, Window, all_new, fingerprint
 from engram.image.freeze import Freeze
-from engram.image.home import Cold, Home, Plan, plan_for
+from engram.image.home import Cold, Home, Plan, Reading, plan_for, reading_for
 from engram.image.lending import Lending
 from engram.image.outcome import DONE, Outcome, Verdict, quarantine, rejection
 from engram.image.quarantine import Quarantine, QuarantineRow
@@ -100,6 +100,10 @@ class Image:
             for cls in self.app.commands.values()
         }
         self._plans |= {slim: self._plans[cls] for cls, slim in codec.slim.items()}
+        self._readings: dict[type[Any], Reading] = {
+            cls: reading_for(cls, self._homes[entity_of(cls)], codec.result_encoder(cls))
+            for cls in self.app.queries.values()
+        }
         self._broadcasts = {name for name, cls in self.app.commands.items() if issubclass(cls, Broadcast)}
         self._lending = Lending(self._homes)
         means = Means(codec.outgoing_commands(), codec.outgoing_events(), self.app.limits, self._lending.lend)
@@ -344,6 +348,8 @@ class Image:
                 continue
             if entity is new:
                 home.keep(key, entity)
+                if home.born is not None:
+                    home.born.append(key)
             home.dirty.add(key)
             if context._more:
                 self._let_out(index, key, handled)
@@ -397,17 +403,22 @@ class Image:
 
         Raises `Denied` for a principal who may not have this answer of this entity.
         """
-        home = self._homes[entity_of(type(query))]
-        kept = home.find(key)
-        entity = home.fresh(key) if kept is None else kept
-        before = home.guard.captured(entity)
+        home, guard, watched, encode = self._readings[type(query)]
+        entity = home.entities.get(key)
+        if entity is None:
+            kept = home.find(key)
+            entity = home.fresh(key) if kept is None else kept
+        if principal is not None:
+            guard, watched = home.guard, True
+        before = guard.captured(entity) if watched else ()
         changed = False
         try:
             if principal is not None and not query.authorize_entity(principal, entity):
                 raise Denied(f"{query.__engram__.name} of {key!r} is not for {principal.name or 'everybody'}.")
-            answer = self.codec.result_encoder(type(query))(query.answer(entity))
+            answer = encode(query.answer(entity))
         finally:
-            changed = home.take_back(entity, key, before)
+            if watched or home.undo:
+                changed = home.take_back(entity, key, guard, before)
         if changed:
             raise Misuse(f"Query {type(query).__name__} changed its entity; queries only read. Make it a command.")
         return answer

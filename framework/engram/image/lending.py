@@ -36,7 +36,7 @@ class Lending:
         return [
             cls.__name__
             for cls, (entity, before) in lent.items()
-            if self._homes[cls].take_back(entity, EVERYWHERE, before)
+            if (home := self._homes[cls]).take_back(entity, EVERYWHERE, home.guard, before)
         ]
 
     def check(self) -> None:

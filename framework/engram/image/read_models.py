@@ -7,9 +7,7 @@ command does.
 from __future__ import annotations
 
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from operator import ne
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -17,7 +15,8 @@ from pydantic_core import from_json, to_json
 from engram.codec.codec import Codec
 from engram.codec.rows import Row, RowCodec
 from engram.errors import Misuse, Quarantined, Unavailable
-from engram.image.guard import assigned_fields, guard_for
+from engram.image.columns import NONE, Columns, columns_of, difference, rows_of
+from engram.image.guard import assigned_fields, guard_for, used_fields
 from engram.image.home import Home
 from engram.image.outcome import Outcome, Verdict
 from engram.image.row_index import Index, SearchedRows, SortedRows, TextIndex, index_for
@@ -28,8 +27,6 @@ from engram.model.read_model import Search, source_of
 
 Work = Iterable[tuple[int, Command[Any, Any], str]]
 NewTextIndex = Callable[[], TextIndex]
-
-_NO_ROWS: list[Row] = []
 
 
 class ReadModelState(NamedTuple):
@@ -71,26 +68,33 @@ class ReadModels:
             self._groups.setdefault(home.cls, _Group(home)).models.append(kept)
         for group in self._groups.values():
             group.home.encode_rows = group.encoded
-        self._by_command = {
-            cls: self._groups[entity_of(cls)].touched
+            group.home.born = []
+        # For each command the models whose rows it can change, where there are any.
+        concerned = {
+            cls: (self._groups[entity_of(cls)].touched, self._groups[entity_of(cls)].concerned(cls))
             for cls in codec.app.commands.values()
             if entity_of(cls) in self._groups
         }
+        self._by_command = {cls: (touched, models) for cls, (touched, models) in concerned.items() if models}
         self._by_command |= {slim: self._by_command[cls] for cls, slim in codec.slim.items() if cls in self._by_command}
 
     def touch(self, work: Work, outcomes: Iterable[Outcome]) -> None:
         """Notes which entities have been changed by commands: `refresh` looks at them."""
         for (_, command, key), outcome in zip(work, outcomes, strict=True):
-            touched = self._by_command.get(type(command))
-            if touched is not None and outcome.verdict is Verdict.REPLY:
-                touched[key] = None
+            concerned = self._by_command.get(type(command))
+            if concerned is not None and outcome.verdict is Verdict.REPLY:
+                touched, models = concerned
+                touched[key] = touched.get(key, 0) | models
 
     def refresh(self, offset: int) -> None:
         """Brings the rows of all touched entities up to date, at the end of the record at `offset`. Never raises."""
         for group in self._groups.values():
+            if group.home.born:  # whatever its first command was: before it there were no rows at all
+                group.touched.update(dict.fromkeys(group.home.born, group.all))
+                group.home.born.clear()
             if group.touched:
-                for key in group.touched:
-                    group.refresh(key, group.home.entities[key], offset)
+                for key, models in group.touched.items():
+                    group.refresh(key, group.home.entities[key], models, offset)
                 group.touched.clear()
 
     # Loading and building
@@ -150,7 +154,7 @@ class _Group:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.models: list[_Kept] = []
-        self.touched: dict[str, None] = {}
+        self.touched: dict[str, int] = {}  # with a bit for each model whose rows can have changed
         self.waiting: dict[str, None] = {}
 
     def encoded(self, key: str) -> bytes:
@@ -165,10 +169,22 @@ class _Group:
             model.load(keys, {key: found[model.mark] for key, found in loaded.items() if model.mark in found})
         self.waiting = {key: None for key in keys if any(key in model.waiting for model in self.models)}
 
-    def refresh(self, key: str, entity: Entity, offset: int) -> None:
-        self.waiting.pop(key, None)
-        for model in self.models:
-            model.refresh(key, entity, offset)
+    @property
+    def all(self) -> int:
+        return (1 << len(self.models)) - 1
+
+    def concerned(self, command: type[Command[Any, Any]]) -> int:
+        """The models whose rows a command can change, a bit for each: all but those that look at other fields."""
+        used = used_fields(command.handle, self.home.cls)
+        return sum(1 << bit for bit, model in enumerate(self.models) if model.looks_at(used))
+
+    def refresh(self, key: str, entity: Entity, models: int, offset: int) -> None:
+        if key in self.waiting:  # this is its turn
+            del self.waiting[key]
+            models = self.all
+        for bit, model in enumerate(self.models):
+            if models >> bit & 1:
+                model.refresh(key, entity, offset)
 
     def build(self, key: str, offset: int) -> None:
         waiting = [model for model in self.models if key in model.waiting]
@@ -193,13 +209,20 @@ class _Kept:
         self._guard = guard_for(home.cls, assigned_fields(codec.cls.rows, home.cls))
         self._watched = self._guard.whole or bool(self._guard.names)
         self._undo = home.undo
+        self._width = codec.width
+        self._fields = used_fields(codec.cls.rows, home.cls)
         self.mark = codec.mark
-        self._rows: dict[str, list[Row] | bytes] = {}  # of entities that are as in a snapshot, encoded
+        self._rows: dict[str, Columns | bytes] = {}  # of entities that are as in a snapshot, encoded
         self._index: Index = index_for(codec.cls, engine)
         self._problem = self._told = ""
         self._total = 0
         self.waiting: set[str] = set()
         self.moved: Moved | None = None  # while somebody wants to know
+
+    def looks_at(self, fields: frozenset[str] | None) -> bool:
+        """Whether the rows can be others once these fields have changed; None stands for any."""
+        # A key is for ever, and what is stored in two fields is stored twice: a field changes by its name alone.
+        return self._fields is None or fields is None or bool(self._fields & fields - {"key"})
 
     def load(self, keys: Iterable[str], found: Mapping[str, list[Any]]) -> None:
         """Takes in the rows of entities that were found; the others wait."""
@@ -212,9 +235,9 @@ class _Kept:
         """All rows of an entity; None if they are not known, or would not be known again."""
         if self._problem or not self.mark or key in self.waiting:
             return None
-        rows = self._rows.get(key, _NO_ROWS)
+        rows = self._rows.get(key, NONE)
         try:
-            return rows if isinstance(rows, bytes) else self._codec.encode(rows)
+            return rows if isinstance(rows, bytes) else self._codec.encode(rows_of(rows))
         except Exception as problem:  # noqa: BLE001 - a snapshot goes on without them
             self.break_down(key, None, problem)
             return None
@@ -229,9 +252,10 @@ class _Kept:
             rows = self._guarded(key, entity) if self._watched else list(self._compute(entity))
             if self._undo:
                 raise self._meddled()
-            old = self._rows.get(key, _NO_ROWS)
-            if rows != old:
-                self._replace(key, old, rows)
+            now = columns_of(rows, self._width)
+            old = self._rows.get(key, NONE)
+            if now != old:
+                self._replace(key, old, now)
         except Exception as problem:  # noqa: BLE001 - whatever it is, the command stands and the shard goes on
             self._undo.roll_back()
             self.break_down(key, offset, problem)
@@ -276,24 +300,25 @@ class _Kept:
     def _meddled(self) -> Misuse:
         return Misuse(f"{self._codec.cls.__name__}.rows changed its entity; rows are only read from it.")
 
-    def _replace(self, key: str, old: list[Row] | bytes, rows: list[Row]) -> None:
+    def _replace(self, key: str, old: Columns | bytes, now: Columns) -> None:
         if isinstance(old, bytes):
-            kept = self._replace_encoded(key, old, rows)
+            kept = self._replace_encoded(key, old, now)
         else:
-            kept, removed, added = difference(old, rows)
+            kept, removed, added = difference(old, now)
             self._move(key, map(self._codec.placed, removed), map(self._codec.placed, added))
         if kept:
             self._rows[key] = kept
         else:
             del self._rows[key]
 
-    def _replace_encoded(self, key: str, old: bytes, rows: list[Row]) -> list[Row]:
+    def _replace_encoded(self, key: str, old: bytes, now: Columns) -> Columns:
         """For the first time since a snapshot: rows are compared as JSON, which is what the index has."""
-        encoded = self._codec.encode(rows)
+        encoded = self._codec.encode(rows_of(now))
         if encoded != old:
-            _, removed, added = difference(self._codec.decode_placed(old), self._codec.decode_placed(encoded))
+            before, after = (columns_of(self._codec.decode_placed(each), self._width) for each in (old, encoded))
+            _, removed, added = difference(before, after)
             self._move(key, removed, added)
-        return rows
+        return now
 
     def _move(self, key: str, removed: Iterable[Row], added: Iterable[Row]) -> None:
         if self.moved is not None:
@@ -304,30 +329,3 @@ class _Kept:
                 self.moved.places.update(row[0] for row in (*removed, *added))
         self._index.remove(key, removed)
         self._index.add(key, added)
-
-
-def difference(old: list[Row], new: list[Row]) -> tuple[list[Row], Iterable[Row], Iterable[Row]]:
-    """What is kept, as in `new`; what goes; what comes. Of rows that are equal the old ones are kept: 1 and 1.0 are
-    equal, and the index has the first.
-
-    Most often a row is added at the end, or one goes from anywhere: that is found without hashing any.
-    """
-    size = len(old)
-    if new[:size] == old:
-        return old + new[size:], (), new[size:]
-    differs = list(map(ne, old, new))
-    at = differs.index(True) if True in differs else len(new)
-    end = size - 1
-    if old[at + 1 :] == new[at:end]:
-        return old[:at] + old[at + 1 :] + new[end:], old[at : at + 1], new[end:]
-    return _difference_by_hash(old, new)
-
-
-def _difference_by_hash(old: list[Row], new: list[Row]) -> tuple[list[Row], Iterable[Row], Iterable[Row]]:
-    same = dict(zip(old, old, strict=True))
-    kept = [same.get(row, row) for row in new]
-    before, now = set(old), set(new)
-    if len(before) == len(old) and len(now) == len(new):
-        return kept, before - now, now - before
-    counts, counted = Counter(old), Counter(new)
-    return kept, (counts - counted).elements(), (counted - counts).elements()

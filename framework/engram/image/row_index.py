@@ -6,15 +6,14 @@ as declared raises, and the index is of no use any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from fractions import Fraction
 from math import isfinite
 from typing import Any, Protocol
 
-from sortedcontainers import SortedList
-
 from engram.codec.rows import Row
 from engram.image.found import Found, Subtotal
+from engram.image.ordered import Ordered, count_up_to, ordered, put, take
 from engram.model.read_model import ReadModel, Tally
 
 
@@ -43,85 +42,126 @@ class TextIndex(Protocol):
 
 
 class SortedRows:
-    """Rows by key, or by board and score. One sorted list for all: (place, order, owner, text)."""
+    """Rows by key, or by board and score: for each of these the sorted (order, owner, text)."""
 
     def __init__(self) -> None:
-        self._entries: Any = SortedList()
+        self._places: dict[str, Ordered] = {}
 
     def add(self, owner: str, rows: Iterable[Row]) -> None:
+        places = self._places
         for row in rows:
-            self._entries.add(_entry(owner, row))
+            place, entry = _entry(owner, row)
+            entries = places.get(place)
+            if entries is None:
+                places[place] = [entry]
+            else:
+                places[place] = put(entries, entry)
 
     def remove(self, owner: str, rows: Iterable[Row]) -> None:
+        places = self._places
         for row in rows:
-            self._entries.remove(_entry(owner, row))
+            place, entry = _entry(owner, row)
+            entries = places[place]
+            take(entries, entry)
+            if not entries:
+                del places[place]
 
     def load(self, rows: Iterable[tuple[str, Row]]) -> None:
-        self._entries.update([_entry(owner, row) for owner, row in rows])
+        places: dict[str, list[Any]] = {}
+        for owner, row in rows:
+            place, entry = _entry(owner, row)
+            places.setdefault(place, []).append(entry)
+        self._places = {place: ordered(entries) for place, entries in places.items()}
 
     def find(self, place: str, after: Found | None, limit: int) -> list[Found]:
         """The first so many rows of a key or board, after one that was seen."""
+        entries = self._places.get(place)
+        if entries is None:
+            return []
+        start = 0 if after is None else count_up_to(entries, after)
         found: list[Found] = []
-        for entry in self._from(place, after):
-            if entry[0] != place or len(found) == limit:
-                break
-            row = Found(*entry[1:])
-            if not found or row != found[-1]:  # the same row of the same entity counts once
-                found.append(row)
+        # A page after the other, because the same row of the same entity counts once.
+        while len(found) < limit and start < len(entries):
+            page = entries[start : start + limit]
+            for entry in page:
+                if len(found) < limit and (not found or entry != found[-1]):
+                    found.append(Found(*entry))
+            start += len(page)
         return found
 
-    def _from(self, place: str, after: Found | None) -> Iterator[tuple[Any, ...]]:
-        least = (place,) if after is None else (place, *after)
-        entries: Iterator[tuple[Any, ...]] = self._entries.irange(least, None, (False, True))
-        return entries
+
+def _entry(owner: str, row: Row) -> tuple[str, tuple[float, str, str]]:
+    if len(row) == 2:
+        place, text = row
+        return place if type(place) is str else _place(place), (0, owner, text)
+    place, score, text = row
+    return _place(place), (-_number(score), owner, text)
 
 
-def _entry(owner: str, row: Row) -> tuple[Any, ...]:
-    if len(row) == 3:
-        board, score, text = row
-        return _place(board), -_number(score), owner, text
-    key, text = row
-    return _place(key), 0, owner, text
+class _Group:
+    """The numbers of a group: how many, their exact sum, how often each is there, and which in their order."""
+
+    __slots__ = ("count", "order", "times", "whole")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.whole: int | Fraction = 0
+        self.times: dict[float, int] = {}
+        self.order: Ordered = []
+
+    def add(self, number: float) -> None:
+        self.count += 1
+        self.whole += _exact(number)
+        times = self.times.get(number, 0)
+        self.times[number] = times + 1
+        if not times:
+            self.order = put(self.order, number)
+
+    def remove(self, number: float) -> None:
+        self.count -= 1
+        self.whole -= _exact(number)
+        times = self.times[number]
+        if times > 1:
+            self.times[number] = times - 1
+        else:
+            del self.times[number]
+            take(self.order, number)
 
 
 class TalliedRows:
     """Count and sum of each group, and its numbers in their order."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, tuple[int, int | Fraction]] = {}
-        self._numbers: Any = SortedList()  # (group, number)
+        self._groups: dict[str, _Group] = {}
 
     def add(self, owner: str, rows: Iterable[Row]) -> None:
         for group, number in rows:
-            self._count(group, number, 1)
-            self._numbers.add((group, number))
+            found = self._groups.get(_place(group))
+            if found is None:
+                found = self._groups[group] = _Group()
+            found.add(number)
 
     def remove(self, owner: str, rows: Iterable[Row]) -> None:
         for group, number in rows:
-            self._count(group, number, -1)
-            self._numbers.remove((group, number))
+            found = self._groups[group]
+            found.remove(number)
+            if not found.count:
+                del self._groups[group]
 
     def load(self, rows: Iterable[tuple[str, Row]]) -> None:
-        numbers = [(group, number) for _, (group, number) in rows]
-        for group, number in numbers:
-            self._count(group, number, 1)
-        self._numbers.update(numbers)
+        for owner, row in rows:
+            self.add(owner, (row,))
 
     def find(self, group: str) -> Subtotal:
-        if group not in self._groups:
+        found = self._groups.get(group)
+        if found is None:
             return Subtotal(0, (0, 1), None, None)
-        count, whole = self._groups[group]
-        at = self._numbers.bisect_left((group,))
-        return Subtotal(count, whole.as_integer_ratio(), self._numbers[at][1], self._numbers[at + count - 1][1])
+        return Subtotal(found.count, found.whole.as_integer_ratio(), found.order[0], found.order[-1])
 
-    def _count(self, group: Any, number: Any, times: int) -> None:
-        count, whole = self._groups.get(_place(group), (0, 0))
-        # A float is a fraction exactly, so what is taken away leaves what would be there without it.
-        exact = number if isinstance(number, int) else Fraction(_number(number))
-        if count + times:
-            self._groups[group] = count + times, whole + times * exact
-        else:
-            del self._groups[group]
+
+def _exact(number: Any) -> int | Fraction:
+    """A float is a fraction exactly, so what is taken away leaves what would be there without it."""
+    return number if isinstance(number, int) else Fraction(_number(number))
 
 
 class SearchedRows:

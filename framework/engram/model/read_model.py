@@ -35,9 +35,10 @@ class _Named:
 class ReadModel(Guarded, _Named, ABC):
     """The root of the four kinds. A subclass has no state: one object of it serves all entities.
 
-    `rows` runs on the shard's own thread after every record that changed the entity, and for every entity once when
-    the read model is new. It may depend on nothing but the entity, and must not change it. What it raises breaks this
-    read model, which says so when it is asked, and nothing else.
+    `rows` runs on the shard's own thread after every record that changed the entity, unless its source and those of the
+    record's commands show that they have no field in common, and for every entity once when the read model is new. It
+    may depend on nothing but the entity, and must not change it. What it raises breaks this read model, which says so
+    when it is asked, and nothing else.
 
     `version`: raise it when something that `rows` calls has changed. The source of the class is looked at anyway.
     `authorize`: who may look; its `key` is where one looks, such as the key of a lookup. It is asked of all rows there

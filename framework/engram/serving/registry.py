@@ -10,9 +10,11 @@ from typing import NamedTuple
 import structlog
 import zmq
 import zmq.asyncio
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from engram.errors import Misuse
 from engram.serving.curve import LineKeys, listen_with
+from engram.serving.heads import LINE_VERSION
 from engram.serving.wire import encode_request
 from engram.shard.requests import PartitionStatus, ShardStatus, Stop
 
@@ -25,6 +27,25 @@ class Location(NamedTuple):
     epoch: int
     address: str
     shard: int
+    direct: str = ""
+
+
+# What somebody says who wants to know where everything is, and what the answer begins with.
+WHERE = b"where"
+
+
+class Whereabouts(BaseModel):
+    """What the registry tells those who ask shards themselves. `line` is the version of the lines; `problems` has the
+    partitions that are stopped, and `stuck` those whose shard is held up, with the reason."""
+
+    model_config = ConfigDict(frozen=True)
+
+    line: int
+    app: str
+    partitions: int
+    locations: dict[int, Location]
+    problems: dict[int, str]
+    stuck: dict[int, str]
 
 
 class Registry:
@@ -33,23 +54,52 @@ class Registry:
     With `keys`, only those are heard who have them; whoever talks to the shards needs them too.
     """
 
-    def __init__(self, *, host: str = "127.0.0.1", keys: LineKeys | None = None) -> None:
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, keys: LineKeys | None = None) -> None:
+        """Port 0 takes a free one. Raises `Misuse` for one that cannot be had."""
         self.keys = keys
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 1000)
         listen_with(keys, self._socket)
-        self.address = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
+        self.address = self._bound(host, port)
         self._shards: dict[str, tuple[bytes, ShardStatus, float]] = {}  # by owner
         self._locations: dict[int, Location] = {}
         self._problems: dict[int, str] = {}
+        self._about = "", 0
         self._listeners: list[Callable[[int], None]] = []
         self._stuck_listeners: list[Callable[[PartitionStatus], None]] = []
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
+    def _bound(self, host: str, port: int) -> str:
+        if not port:
+            port = self._socket.bind_to_random_port(f"tcp://{host}")
+            return f"tcp://{host}:{port}"
+        try:
+            self._socket.bind(f"tcp://{host}:{port}")
+        except zmq.ZMQError as problem:
+            self._context.destroy(linger=0)
+            raise port_taken(host, port, problem.strerror) from problem
+        return f"tcp://{host}:{port}"
+
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
+
+    def tells_of(self, app: str, partitions: int) -> None:
+        """From here on, who asks is told where the partitions of this app are."""
+        self._about = app, partitions
+
+    def whereabouts(self) -> Whereabouts:
+        app, partitions = self._about
+        held_up = {partition: self.stuck(partition) for partition in range(partitions)}
+        return Whereabouts(
+            line=LINE_VERSION,
+            app=app,
+            partitions=partitions,
+            locations=self._locations,
+            problems=self._problems,
+            stuck={partition: why for partition, why in held_up.items() if why},
+        )
 
     def lookup(self, partition: int) -> Location | None:
         """Where the partition is served now, as far as is known."""
@@ -123,6 +173,10 @@ class Registry:
     async def _run(self) -> None:
         while True:
             identity, *frames = await self._socket.recv_multipart()
+            if frames[:1] == [WHERE]:
+                told = self.whereabouts().model_dump_json().encode()
+                await self._socket.send_multipart([identity, WHERE, told])
+                continue
             await self._socket.send_multipart([identity, b"ok"])
             try:
                 self._note(identity, frames[0], ShardStatus.model_validate_json(frames[1]))
@@ -137,7 +191,7 @@ class Registry:
         self._shards[status.owner] = known if speaker == b"watchdog" else identity, status, time.monotonic()
         self._tell_stuck(before, status)
         for partition in status.partitions:
-            self._place(partition, Location(partition.epoch, status.address, status.shard))
+            self._place(partition, Location(partition.epoch, status.address, status.shard, status.direct))
 
     def _tell_stuck(self, before: ShardStatus | None, status: ShardStatus) -> None:
         stuck = set() if before is None else {of.partition for of in before.partitions if of.stuck is not None}
@@ -159,3 +213,7 @@ class Registry:
             self._problems[number] = partition.problem
         elif partition.state == "ended" and known is not None and location.epoch >= known.epoch:
             self._locations.pop(number)
+
+
+def port_taken(host: str, port: int, why: str | None) -> Misuse:
+    return Misuse(f"Port {port} on {host} cannot be used ({why}): choose another with --registry-port.")

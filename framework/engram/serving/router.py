@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import zmq
 import zmq.asyncio
 
-from engram.errors import Behind, Corrupt, Denied, EngramError, Gap, Misuse, Quarantined, Rejected, Unavailable
+from engram.errors import Corrupt, Unavailable
 from engram.image.outcome import Outcome
 from engram.model.position import Position
 from engram.model.principal import Principal
 from engram.model.version import Version
 from engram.serving.curve import connect_with
+from engram.serving.refused import PASSING, refused
 from engram.serving.registry import Registry
 from engram.serving.wire import decode_response, encode_request
 from engram.shard.requests import (
@@ -73,7 +74,6 @@ class Router:
         self._watched: dict[int, tuple[Callable[[], Subscription], Callable[[Changed], None]]] = {}
         self._awaited: dict[tuple[int, int], dict[int, _Waiting]] = {}  # by record, then by index
         self._recent: dict[tuple[int, int], list[Outcome]] = {}
-        self._sending: set[asyncio.Task[None]] = set()
         registry.on_move(self._moved)
 
     async def ask(
@@ -169,8 +169,8 @@ class Router:
             if isinstance(response, Answer):
                 return response
             assert isinstance(response, Refusal)
-            if response.kind not in ("moved", "recovering"):
-                raise _refused(response, ask)
+            if response.kind not in PASSING:
+                raise refused(response, ask)
             # It is between two owners: a new announcement will tell.
             await self._registry.wait_until(lambda: False, 0.05)
 
@@ -254,19 +254,19 @@ class Router:
     async def _request(
         self, address: str, partition: int, request: Question | Report | TakeSnapshot, seconds: float
     ) -> Answer | Reported | Refusal:
-        future: asyncio.Future[Answer | Reported | Refusal] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer | Reported | Refusal] = loop.create_future()
         self._asked[request.id] = future, partition, request
+        given_up = loop.call_later(max(seconds, 0), _give_up, future)
         try:
             self._post(address, [request])
-            return await _within(future, seconds)
+            return await future
         except TimeoutError:
             silence = f"The shard of partition {partition} did not answer within {seconds:.1f} s."
             raise Unavailable(f"{silence} {self._registry.stuck(partition)}".rstrip()) from None
         finally:
+            given_up.cancel()
             del self._asked[request.id]
-
-    async def _send(self, address: str, request: Request) -> None:
-        await self._link(address).send_multipart(encode_request(request))
 
     def _link(self, address: str) -> zmq.asyncio.Socket:
         if address not in self._links:
@@ -326,41 +326,13 @@ class Router:
             socket.close()
 
     def _post(self, address: str, requests: list[Request]) -> None:
-        """Sends without waiting. A link that is dropped meanwhile takes what was not sent with it."""
-        task = asyncio.create_task(self._send_all(address, requests))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
-
-    async def _send_all(self, address: str, requests: list[Request]) -> None:
+        """Sends without waiting: what a full line does not take now, it takes later. A link that is dropped meanwhile
+        takes what was not sent with it."""
+        link = self._link(address)
         for request in requests:
-            await self._send(address, request)
+            link.send_multipart(encode_request(request))
 
 
-async def _within(awaited: Awaitable[T], seconds: float) -> T:
-    async with asyncio.timeout(max(seconds, 0)):
-        return await awaited
-
-
-_REFUSED: dict[str, type[EngramError]] = {
-    "denied": Denied,
-    "unavailable": Unavailable,
-    "forgotten": Unavailable,
-    "ended": Unavailable,
-    "building": Unavailable,
-    "stopped": Corrupt,
-    "misuse": Misuse,
-}
-
-
-def _refused(refusal: Refusal, ask: Question | TakeSnapshot) -> EngramError:
-    if refusal.kind == "rejected":
-        return Rejected(refusal.code, refusal.text)
-    if refusal.kind == "behind":
-        return Behind(refusal.text, None if isinstance(ask, TakeSnapshot) else _gap(refusal, ask))
-    return _REFUSED.get(refusal.kind, Quarantined)(refusal.text)
-
-
-def _gap(refusal: Refusal, ask: Question) -> Gap | None:
-    if refusal.at is None or ask.at_least is None:
-        return None
-    return Gap(ask.partition, refusal.at, ask.at_least[0])
+def _give_up(future: asyncio.Future[T]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())

@@ -1,11 +1,12 @@
-"""A shard's line to the outside over ZeroMQ: one socket for requests, one to the registry."""
+"""A shard's line to the outside: over ZeroMQ one socket for requests and one to the registry, and a direct door."""
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from contextlib import suppress
-from typing import Any
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import structlog
@@ -14,6 +15,7 @@ import zmq
 from engram.errors import Corrupt
 from engram.log.base import Watch
 from engram.serving.curve import LineKeys, connect_with, listen_with
+from engram.serving.direct import DirectDoor
 from engram.serving.wire import decode_request, encode_response
 from engram.shard.requests import Incoming, Response, ShardStatus, Stop
 
@@ -51,24 +53,42 @@ class ZmqTransport:
         connect_with(keys, self._registry)
         self._registry.connect(registry)
         self._heard = self._polled = time.monotonic()
-        self._poller = zmq.Poller()
-        self._poller.register(self._requests, zmq.POLLIN)
-        self._poller.register(self._registry, zmq.POLLIN)
+        # Not ZeroMQ's own poller, which takes as long as a query. Its sockets have descriptors that tell of any change,
+        # and must be asked what it was.
+        self._poller = select.poll()
+        self._zmq = self._requests.fileno(), self._registry.fileno()
+        for descriptor in self._zmq:
+            self._poller.register(descriptor, select.POLLIN)
+        self._touched = True  # a socket of ZeroMQ was used since it was last asked whether it has messages
         self._watched: int | None = None
+        self._door: DirectDoor | None = None
+        self.direct = ""
+        if keys is None and ip_address(host).is_loopback:
+            self._door = DirectDoor(host, largest=_MESSAGE_BYTES, watch=self._wait_for, forget=self._poller.unregister)
+            self.direct = self._door.address
 
     def poll(self, watch: Watch, timeout_ms: int) -> list[Incoming]:
         if self._watched is None:
             self._watched = watch.fileno()
-            self._poller.register(self._watched, zmq.POLLIN)
+            self._poller.register(self._watched, select.POLLIN)
         away = time.monotonic() - self._polled
         if away > _AWAY_S:
             self._heard += away
-        ready: dict[Any, int] = dict(self._poller.poll(timeout_ms))
+        # What came while we sent or received, the descriptors do not tell of again. To ask costs as much as a query.
+        waiting = self._touched and (_has_messages(self._requests) or _has_messages(self._registry))
+        self._touched = False
+        ready = self._poller.poll(0 if waiting else timeout_ms)
         self._polled = time.monotonic()
         incoming: list[Incoming] = []
-        if self._registry in ready:
+        said = waiting
+        for descriptor, _ in ready:
+            if descriptor in self._zmq:
+                said = True
+            elif self._door is not None:
+                incoming += self._door.ready(descriptor)
+        if said:
+            self._touched = True
             incoming += self._from_registry()
-        if self._requests in ready:
             incoming += self._from_gateways()
         if self._polled - self._heard > _REGISTRY_SILENCE_S:
             _logger.error("registry_silent", seconds=_REGISTRY_SILENCE_S)
@@ -76,6 +96,9 @@ class ZmqTransport:
         return incoming
 
     def send(self, receiver: bytes, response: Response) -> None:
+        if self._door is not None and self._door.send(receiver, response):
+            return
+        self._touched = True
         try:
             self._requests.send_multipart([receiver, *encode_response(response)], zmq.NOBLOCK)
         except zmq.Again:
@@ -83,14 +106,21 @@ class ZmqTransport:
             _logger.warning("receiver_too_slow", receiver=receiver.decode(errors="replace"))
 
     def announce(self, status: ShardStatus) -> None:
+        self._touched = True
+        told = status.model_copy(update={"direct": self.direct})
         with suppress(zmq.Again):  # a registry that is gone is noticed by `poll`
-            self._registry.send_multipart([b"status", status.model_dump_json().encode()], zmq.NOBLOCK)
+            self._registry.send_multipart([b"status", told.model_dump_json().encode()], zmq.NOBLOCK)
 
     def announcer(self) -> _Announcer:
         return _Announcer(self._context, self._registry_address, self._keys)
 
     def close(self) -> None:
+        if self._door is not None:
+            self._door.close()
         self._context.destroy(linger=1000)
+
+    def _wait_for(self, descriptor: int, room: bool) -> None:  # noqa: FBT001 - as DirectDoor tells it
+        self._poller.register(descriptor, select.POLLIN | (select.POLLOUT if room else 0))
 
     def _from_registry(self) -> list[Incoming]:
         incoming = []
@@ -137,6 +167,10 @@ def _own_host(registry: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((parts.hostname, parts.port))
         return str(probe.getsockname()[0])
+
+
+def _has_messages(line: zmq.Socket[bytes]) -> bool:
+    return bool(int(line.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
 def _drain(line: zmq.Socket[bytes]) -> list[list[bytes]]:

@@ -1,8 +1,11 @@
-"""Requests and responses as frames: a tag, a JSON header, and bodies that are JSON already. Never pickle."""
+"""Requests and responses as frames: a tag, a header, and bodies that are JSON already. Never pickle.
+
+The header is JSON, but for queries and answers: see `engram.serving.heads`."""
 
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -11,6 +14,7 @@ from engram.errors import Corrupt
 from engram.image.outcome import Outcome, Verdict
 from engram.model.principal import Principal
 from engram.model.version import Version
+from engram.serving.heads import Who, principal_of, read_answer, read_ask, who_of, write_answer, write_ask
 from engram.shard.requests import (
     Answer,
     Arrived,
@@ -35,18 +39,15 @@ from engram.shard.requests import (
 
 Frames = list[bytes]
 
-_Who = tuple[str, list[str], dict[str, Any]]
-_ASK = TypeAdapter(tuple[int, int, str, str, Version, tuple[int, int] | None, int, _Who | None])
 _QUARANTINE = TypeAdapter(tuple[int, int, tuple[int, int] | None, int, tuple[int, int] | None, int])
 _LOOK = TypeAdapter(tuple[int, int, str, str, tuple[int | float, str, str] | None, int, tuple[int, int] | None, int])
 _EFFECTS = TypeAdapter(tuple[int, int, tuple[int, int] | None, list[str], list[Arrived], int])
-_SUBSCRIBE = TypeAdapter(tuple[int, int, str, str, Version, int, int | None, _Who | None])
 _SUBSCRIBE_ROWS = TypeAdapter(tuple[int, int, str, str, int, int, int | None, bool])
+_SUBSCRIBE = TypeAdapter(tuple[int, int, str, str, Version, int, int | None, Who | None])
 _AWAIT = TypeAdapter(tuple[int, int, list[tuple[int, str, int]]])
 _REPORT = TypeAdapter(tuple[int, bool])
 _TAKE = TypeAdapter(tuple[int, int, str, int])
 _STOP = TypeAdapter(tuple[bool, str])
-_ANSWER = TypeAdapter(tuple[int, int, int, int])
 _CHANGED = TypeAdapter(tuple[int, int, int, int, str, int | None])
 _REFUSAL = TypeAdapter(tuple[int, str, str, str, int | None])
 _REPLIES = TypeAdapter(tuple[int, int, list[Verdict], list[int] | None])
@@ -54,19 +55,18 @@ _REPORTED = TypeAdapter(tuple[int])
 
 
 def _who(principal: Principal | None) -> list[Any] | None:
-    return None if principal is None else [principal.name, sorted(principal.roles), principal.claims]
+    return None if principal is None else who_of(principal)
 
 
-def _principal(who: _Who | None) -> Principal | None:
-    return None if who is None else Principal(who[0], frozenset(who[1]), who[2])
+def _principal(who: Who | None) -> Principal | None:
+    return None if who is None else principal_of(who)
 
 
 def encode_request(request: Request) -> Frames:  # noqa: C901, PLR0911 - one for each kind
+    head: list[Any]
     match request:
         case Ask():
-            head = [request.id, request.partition, request.key, request.query, request.version]
-            who = _who(request.principal)
-            return [b"ask", _dump([*head, request.at_least, request.timeout_ms, who]), request.body]
+            return [b"ask", write_ask(request), request.body]
         case AskQuarantine():
             head = [request.id, request.partition, request.place, request.limit]
             return [b"quarantine", _dump([*head, request.at_least, request.timeout_ms])]
@@ -98,8 +98,7 @@ def decode_request(frames: Frames) -> Request:  # noqa: C901, PLR0911 - one for 
         tag, head, *bodies = frames
         match tag:
             case b"ask":
-                id_, partition, key, query, version, at_least, timeout_ms, who = _ASK.validate_json(head, strict=True)
-                return Ask(id_, partition, key, query, version, bodies[0], at_least, timeout_ms, _principal(who))
+                return read_ask(head, bodies[0])
             case b"quarantine":
                 return AskQuarantine(*_QUARANTINE.validate_json(head, strict=True))
             case b"look":
@@ -119,7 +118,7 @@ def decode_request(frames: Frames) -> Request:  # noqa: C901, PLR0911 - one for 
                 return TakeSnapshot(*_TAKE.validate_json(head, strict=True))
             case b"stop":
                 return Stop(*_STOP.validate_json(head, strict=True))
-    except (ValueError, IndexError) as problem:
+    except (ValueError, IndexError, struct.error) as problem:
         raise Corrupt(f"Not a request: {problem!r}") from problem
     raise Corrupt(f"Not a request: {tag!r}")
 
@@ -127,8 +126,7 @@ def decode_request(frames: Frames) -> Request:  # noqa: C901, PLR0911 - one for 
 def encode_response(response: Response) -> Frames:
     match response:
         case Answer():
-            place = [response.id, response.partition, response.offset, response.index]
-            return [b"answer", _dump(place), response.body]
+            return [b"answer", write_answer(response), response.body]
         case Changed():
             head = [response.id, response.partition, response.offset, response.index, response.kind, response.since]
             return [b"changed", _dump(head), response.body]
@@ -149,8 +147,7 @@ def decode_response(frames: Frames) -> Response:
         tag, head, *bodies = frames
         match tag:
             case b"answer":
-                id_, partition, offset, index = _ANSWER.validate_json(head, strict=True)
-                return Answer(id_, partition, offset, index, bodies[0])
+                return read_answer(head, bodies[0])
             case b"changed":
                 id_, partition, offset, index, kind, since = _CHANGED.validate_json(head, strict=True)
                 return Changed(id_, partition, offset, index, kind, bodies[0], since)
@@ -164,7 +161,7 @@ def decode_response(frames: Frames) -> Response:
             case b"reported":
                 (id_,) = _REPORTED.validate_json(head, strict=True)
                 return Reported(id_, ShardStatus.model_validate_json(bodies[0]))
-    except (ValueError, IndexError) as problem:
+    except (ValueError, IndexError, struct.error) as problem:
         raise Corrupt(f"Not a response: {problem!r}") from problem
     raise Corrupt(f"Not a response: {tag!r}")
 

@@ -66,6 +66,7 @@ class Owned:
         self.taking = Taking()
         self.ticked = (0, 0)  # the due time and the offset for which the time was told last
         self.unread: deque[Record] = deque()  # read from the log, and not handled yet
+        self.unsure = False  # the log could not be read: nobody knows whether there is more
         self.handling: Record | None = None  # what is in hand now; the watchdog looks at it from its own thread
 
     def stop(self, problem: Exception) -> None:

@@ -18,8 +18,8 @@ from engram.shard.figures import RecoveryFigures, SnapshotFigures
 from engram.snapshots.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+# Those that come with every query are tuples: they are made in a third of the time.
+class Ask(NamedTuple):
     """A query for one entity. `at_least` is the (offset, index) of a command that the answer must include; `principal`
     is who asks, where the query says who may by the state of the entity."""
 
@@ -175,14 +175,13 @@ Subscription = Subscribe | SubscribeRows
 Request = Question | Subscription | Await | Report | TakeSnapshot | Stop
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer as JSON, and the (offset, index) of the last command it includes."""
 
     id: int
     partition: int
     offset: int
-    index: int
+    index: int  # type: ignore[assignment]  # a field, not tuple.index
     body: bytes
 
 
@@ -333,7 +332,7 @@ class PartitionStatus(BaseModel):
 
 class ShardStatus(BaseModel):
     """One shard: who it is, where it answers, and its partitions. It says so twice a second; `silent_s` is for how long
-    the registry has not heard from it."""
+    the registry has not heard from it. `direct` is where it answers queries from its own machine, if it does."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -342,11 +341,11 @@ class ShardStatus(BaseModel):
     pid: int
     address: str
     partitions: list[PartitionStatus]
+    direct: str = ""
     silent_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     """A request and where its response goes."""
 
     sender: bytes

@@ -49,6 +49,7 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send, spans: Handli
     """
     image = owned.image
     commands = 0
+    owned.unsure = False
     try:
         if not owned.unread:
             owned.unread.extend(log.read(owned.partition, image.offset, limit=_RECORDS_AT_ONCE))
@@ -73,6 +74,7 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send, spans: Handli
         return False
     except Unavailable as problem:
         _logger.warning("log_unavailable", partition=owned.partition, problem=str(problem))
+        owned.unsure = True
         return False
     return commands > 0
 
@@ -121,6 +123,17 @@ class Questions:
             self._send(incoming.sender, _answer(ask, owned))
         else:
             self._parked.append((self._clock() + ask.timeout_ms, incoming, ask))
+
+    def answered(self, incoming: Incoming, owned: dict[int, Owned]) -> bool:
+        """Answers a query or a look if that takes no more than the state that is there; whether it did."""
+        ask = incoming.request
+        if not isinstance(ask, Ask | Look):
+            return False
+        of = owned.get(ask.partition)
+        if of is None or of.state != "serving" or (ask.at_least is not None and of.image.offset <= ask.at_least[0]):
+            return False
+        self._send(incoming.sender, evaluation(of.image)(ask))
+        return True
 
     def look_again(self, owned: dict[int, Owned]) -> None:
         """Answers what can be answered now, and gives up what is overdue."""

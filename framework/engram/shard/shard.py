@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -96,6 +97,8 @@ class Shard:
         self._questions = Questions(transport.send, clock)
         self._partitions = list(partitions)
         self._watch = log.watch(self._partitions)
+        self._rung = select.poll()
+        self._rung.register(self._watch.fileno(), select.POLLIN)
         self.owned: dict[int, Owned] = {}
         self._outboxes = {p: Outbox(p, log, clock) for p in self._partitions}
         wake = self._watch.wake if background else None
@@ -120,6 +123,8 @@ class Shard:
         self._announced = 0
         self._cool_after = 0
         self._busy = True
+        self._looked = 0  # into the log, by the clock
+        self._look_anew = True  # at the log, whether its watch has rung or not
         self._stop: Stop | None = None
 
     def run(self) -> None:
@@ -146,7 +151,7 @@ class Shard:
 
     def step(self, *, wait: bool = True) -> bool:
         """One turn: requests, new records, effects, snapshots. False when the shard's work is over."""
-        self._turn(self._nap() if wait else 0)
+        self._turn(self._rest() if wait else self._transport.poll(self._watch, 0))
         self._snapshotting.go_on(self._serving())
         self._build_read_models()
         self._missed.go_on(self._serving())
@@ -201,6 +206,7 @@ class Shard:
             replay(owned, self._log, effects=partial(self._note_effects, owned), progress=self._breathe)
         if owned.state != "stopped":
             owned.state = "serving"
+            self._look_anew = True  # its watch may have been cleared for others while it was replayed
             ended = time.perf_counter()
             owned.recovery = RecoveryFigures(
                 load_ms=round((loaded - started) * 1000, 3),
@@ -219,10 +225,29 @@ class Shard:
 
     # Turns
 
-    def _turn(self, timeout: int) -> None:
-        for incoming in self._transport.poll(self._watch, timeout):
+    def _rest(self) -> list[Incoming]:
+        """Waits until there is something to do, and returns what is asked that is more than a question.
+
+        Questions are answered meanwhile: an answer from live state changes nothing, so a turn for it would find all
+        else as the last one has left it.
+        """
+        nap = self._nap()
+        end = self._clock() + nap
+        while True:
+            incoming = self._transport.poll(self._watch, nap)
+            left = [each for each in incoming if not self._questions.answered(each, self.owned)]
+            nap = end - self._clock()
+            if left or not incoming or nap <= 0 or self._has_rung():
+                return left
+
+    def _has_rung(self) -> bool:
+        return bool(self._rung.poll(0))
+
+    def _turn(self, asked: Iterable[Incoming]) -> None:
+        for incoming in asked:
             self._serve(incoming)
-        self._busy = self._handle_new()
+        if self._busy or self._look_anew or self._has_rung() or self._clock() - self._looked >= _NAP_MS:
+            self._busy = self._handle_new()
         if self._policy.hot_entities:
             self._cool()
         if not self._busy:
@@ -246,7 +271,7 @@ class Shard:
 
     def _breathe(self) -> None:
         """During a long replay of one partition: the others are served, and the registry hears of us."""
-        self._turn(0)
+        self._turn(self._transport.poll(self._watch, 0))
 
     def _nap(self) -> int:
         if self._busy or any(owned.image.freeze is not None or owned.building for owned in self._serving()):
@@ -281,11 +306,14 @@ class Shard:
     def _handle_new(self) -> bool:
         # Cleared before reading: what is appended from here on wakes the next turn.
         self._watch.clear()
+        self._looked = self._clock()
         busy = False
-        if self._flusher.full:
+        self._look_anew = self._flusher.full
+        if self._look_anew:
             return busy
         for owned in self._serving():
             busy |= handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send, self._spans)
+            self._look_anew |= owned.unsure
             if owned.state != "serving":
                 self._flusher.drop(owned.partition)
                 self._announced = 0  # tell the registry now, not in its turn

@@ -1,0 +1,139 @@
+"""A shard's second door, for queries from this machine: plain sockets that the shard's own thread reads and writes.
+
+ZeroMQ hands every message to a thread of its own, on both sides: four changes of thread for a question and its answer,
+which take longer than all the rest. Only where lines have no keys, which means on loopback: what is said here is
+neither encrypted nor closed to anybody on the machine.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from engram.errors import Corrupt
+from engram.serving.framing import Unframed, join
+from engram.serving.wire import decode_request, encode_response
+from engram.shard.requests import Incoming, Question, Response
+
+# ZeroMQ's identities begin with no such byte, unless they are its own, and these have five.
+_SENDER = b"\0direct"
+_CONNECTIONS = 1000
+_READ_BYTES = 256 * 1024
+# What a client may leave unread before it is taken for one that does not read any more.
+_UNSENT_BYTES = 64 * 1024 * 1024
+
+_logger = structlog.get_logger()
+
+
+class _Connection:
+    def __init__(self, line: socket.socket, sender: bytes, largest: int) -> None:
+        self.line = line
+        self.sender = sender
+        self.unframed = Unframed(largest)
+        self.unsent = b""
+
+
+class DirectDoor:
+    """Listens on `host`. `watch` is told which descriptors to wait for, and whether also for room to write; `forget`
+    those that are over. Used on the shard's one thread."""
+
+    def __init__(
+        self, host: str, *, largest: int, watch: Callable[[int, bool], None], forget: Callable[[int], None]
+    ) -> None:
+        self._listener = socket.create_server((host, 0))
+        self._listener.setblocking(False)
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
+        self._largest = largest
+        self._watch = watch
+        self._forget = forget
+        self._made = 0
+        self._by_descriptor: dict[int, _Connection] = {}
+        self._by_sender: dict[bytes, _Connection] = {}
+        watch(self._listener.fileno(), False)
+
+    def ready(self, descriptor: int) -> list[Incoming]:
+        """What has come on one of the descriptors; nothing from those that are not of this door."""
+        connection = self._by_descriptor.get(descriptor)
+        if connection is None:
+            if descriptor == self._listener.fileno():
+                self._accept()
+            return []
+        if connection.unsent:
+            self._write(connection, b"")
+        try:
+            data = connection.line.recv(_READ_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(connection)
+            return []
+        try:
+            return [Incoming(connection.sender, self._question(frames)) for frames in connection.unframed.feed(data)]
+        except Corrupt as problem:
+            _logger.warning("bad_request", problem=str(problem))
+            self._drop(connection)
+            return []
+
+    def send(self, receiver: bytes, response: Response) -> bool:
+        """Sends without waiting, if the receiver came by this door; whether it did."""
+        connection = self._by_sender.get(receiver)
+        if connection is None:
+            return receiver.startswith(_SENDER)  # one of those that are gone
+        self._write(connection, join(encode_response(response)))
+        return True
+
+    def close(self) -> None:
+        for connection in list(self._by_sender.values()):
+            self._drop(connection)
+        self._forget(self._listener.fileno())
+        self._listener.close()
+
+    @staticmethod
+    def _question(frames: list[bytes]) -> Question:
+        request = decode_request(frames)
+        if not isinstance(request, Question):
+            raise Corrupt(f"{type(request).__name__} is not for this door: here one asks")
+        return request
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # it is gone already
+            line, _ = self._listener.accept()
+            if len(self._by_sender) >= _CONNECTIONS:
+                _logger.warning("too_many_connections", most=_CONNECTIONS)
+                line.close()
+                return
+            line.setblocking(False)
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._made += 1
+            connection = _Connection(line, _SENDER + self._made.to_bytes(8, "little"), self._largest)
+            self._by_descriptor[line.fileno()] = self._by_sender[connection.sender] = connection
+            self._watch(line.fileno(), False)
+
+    def _write(self, connection: _Connection, data: bytes) -> None:
+        waiting = bool(connection.unsent)
+        data = connection.unsent + data if waiting else data
+        try:
+            sent = connection.line.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._drop(connection)
+            return
+        connection.unsent = data[sent:]
+        if len(connection.unsent) > _UNSENT_BYTES:
+            _logger.warning("receiver_too_slow", receiver="a direct line")
+            self._drop(connection)
+        elif bool(connection.unsent) != waiting:
+            self._watch(connection.line.fileno(), bool(connection.unsent))
+
+    def _drop(self, connection: _Connection) -> None:
+        descriptor = connection.line.fileno()
+        if self._by_descriptor.pop(descriptor, None) is not None:
+            del self._by_sender[connection.sender]
+            self._forget(descriptor)
+            connection.line.close()
