@@ -44,15 +44,21 @@ class Places:
     def put(self, key: str, place: int) -> int | None:
         """From now on it is there; returns where it was before."""
         segment, mark = self._where(key)
-        if segment is None:
-            segment = self._segments[hash(key) % _SEGMENTS] = _Segment(_FEWEST)
-        slot = self._slot(segment, mark, key)
-        if slot is None:
-            segment.add(mark, place)
-            self._count += 1
-            return None
-        before, segment.places[slot] = segment.places[slot], place
-        return before
+        if segment is None or segment.used >= segment.most:
+            segment = self._segments[hash(key) % _SEGMENTS] = _Segment(_FEWEST) if segment is None else segment.grown()
+        marks, places, size = segment.marks, segment.places, segment.size
+        slot = mark % size
+        while found := marks[slot]:
+            if found == mark and self.is_at(key, places[slot]):
+                before, places[slot] = places[slot], place
+                return before
+            slot = slot + 1 if slot + 1 < size else 0
+        marks[slot] = mark
+        places[slot] = place
+        segment.live += 1
+        segment.used += 1
+        self._count += 1
+        return None
 
     def remove(self, key: str, place: int) -> None:
         """Forgets a key that is at this place."""
@@ -70,7 +76,7 @@ class Places:
         return self._segments[hashed % _SEGMENTS], mark if mark > _GONE else mark + 2
 
     def _slot(self, segment: _Segment, mark: int, key: str) -> int | None:
-        marks, size = segment.marks, len(segment.marks)
+        marks, size = segment.marks, segment.size
         slot = mark % size
         while found := marks[slot]:
             if found == mark and self.is_at(key, segment.places[slot]):
@@ -80,26 +86,18 @@ class Places:
 
 
 class _Segment:
+    """Slots of one size, of which no more than `most` are used."""
+
     def __init__(self, size: int) -> None:
         self.marks = array("I", bytes(4 * size))
         self.places = array("Q", bytes(8 * size))
+        self.size = size
+        self.most = int(size * _FULL)
         self.live = 0
         self.used = 0  # with those that are gone: a search does not end there
 
-    def add(self, mark: int, place: int) -> None:
-        if self.used + 1 > len(self.marks) * _FULL:
-            self._grow()
-        size = len(self.marks)
-        slot = mark % size
-        while self.marks[slot]:
-            slot = slot + 1 if slot + 1 < size else 0
-        self.marks[slot] = mark
-        self.places[slot] = place
-        self.live += 1
-        self.used += 1
-
     def slot_of(self, mark: int, place: int) -> int | None:
-        marks, size = self.marks, len(self.marks)
+        marks, size = self.marks, self.size
         slot = mark % size
         while found := marks[slot]:
             if found == mark and self.places[slot] == place:
@@ -107,9 +105,15 @@ class _Segment:
             slot = slot + 1 if slot + 1 < size else 0
         return None
 
-    def _grow(self) -> None:
+    def grown(self) -> _Segment:
+        """One with more slots; with fewer, if many are gone."""
         new = _Segment(max(_FEWEST, int((self.live + 1) / _AFTER_GROWTH)))
         for mark, place in zip(self.marks, self.places, strict=True):
             if mark > _GONE:
-                new.add(mark, place)
-        self.marks, self.places, self.used = new.marks, new.places, new.used
+                slot = mark % new.size
+                while new.marks[slot]:
+                    slot = slot + 1 if slot + 1 < new.size else 0
+                new.marks[slot] = mark
+                new.places[slot] = place
+        new.live = new.used = self.live
+        return new

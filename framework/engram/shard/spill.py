@@ -18,7 +18,7 @@ _BUFFER_BYTES = 1024 * 1024
 # A file is written anew when more than half of it is of no use, and it is worth the trouble.
 _WORTH_BYTES = 16 * 1024 * 1024
 # Read at once of an entity whose size is not known yet: one read is enough for most.
-_READ_BYTES = 2048
+_READ_BYTES = 512
 _WALK_BYTES = 256 * 1024
 # The sizes of key and state, and the number of the version.
 _HEAD = Struct("<IIH")
@@ -109,12 +109,11 @@ class Spill(MutableMapping[str, tuple[Version, bytes]]):
         latest = self._latest
         if latest is not None and latest.key == key:
             return latest
-        place = self._places.find(key)
-        self._latest = found = None if place is None else self._at(place)
-        return found
+        return None if self._places.find(key) is None else self._latest  # which it was when its key was compared
 
     def _is_at(self, key: str, place: int) -> bool:
-        return self._at(place).key == key
+        self._latest = found = self._at(place)
+        return found.key == key
 
     def _at(self, place: int) -> _Kept:
         data = self._read(place, _READ_BYTES)
