@@ -196,8 +196,8 @@ class _Changed:
 class _All:
     """All that were there, whatever their number: nothing is copied when it begins.
 
-    First those in memory are walked, then the cold ones. One that leaves those meanwhile is encoded as it does; one that
-    is made meanwhile is not part of it.
+    First those in memory are walked, then the cold ones. One that leaves those meanwhile is encoded as it does; one
+    that is made meanwhile is not part of it.
     """
 
     def __init__(self, home: Home) -> None:

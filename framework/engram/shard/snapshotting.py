@@ -65,11 +65,7 @@ class Snapshotting:
 
     def go_on(self, serving: Iterable[Owned]) -> None:
         """A slice of what is under way, and what is due begins."""
-        for written in self._writer.written():
-            self._note(written)
-        for owned in self._owned.values():
-            if owned.state != "serving" and owned.handing_over:
-                self._break_off(owned, Unavailable("It is not served here any more."))
+        self._note_written()
         for owned in serving:
             taking = owned.taking
             if taking.ended is None:
@@ -91,6 +87,14 @@ class Snapshotting:
                 elif due:
                     self.begin(owned)
         self._orders.look_again(self._owned)
+
+    def _note_written(self) -> None:
+        """What the writer has ended; and it must not wait for more of a partition that is not served any more."""
+        for written in self._writer.written():
+            self._note(written)
+        for owned in self._owned.values():
+            if owned.state != "serving" and owned.handing_over:
+                self._break_off(owned, Unavailable("It is not served here any more."))
 
     def begin(self, owned: Owned, *, savepoint: str = "") -> None:
         """Starts a snapshot now, unless one is under way. One with a name is whole."""
@@ -132,8 +136,7 @@ class Snapshotting:
         return self._stop_by - time.monotonic()
 
     def _wait_for_writer(self, waiting: list[Owned]) -> None:
-        for written in self._writer.written():
-            self._note(written)
+        self._note_written()
         if self._left() > 0:
             time.sleep(_WRITER_NAP_S)
             return

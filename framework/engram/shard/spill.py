@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -91,7 +91,7 @@ class Spill(MutableMapping[str, tuple[Version, bytes]]):
 
     def walk(self) -> SpillWalk:
         """Goes through the keys, in the order of the file."""
-        return SpillWalk(self)
+        return SpillWalk(self._places, self._read)
 
     def close(self) -> None:
         os.close(self._file)
@@ -166,8 +166,9 @@ class Spill(MutableMapping[str, tuple[Version, bytes]]):
 class SpillWalk:
     """See `engram.image.home.Walk`."""
 
-    def __init__(self, spill: Spill) -> None:
-        self._spill = spill
+    def __init__(self, places: Places, read: Callable[[int, int], bytes]) -> None:
+        self._places = places
+        self._read = read
         self._place = 0  # of the next one to be looked at
         self._chunk, self._start = b"", 0
 
@@ -179,12 +180,12 @@ class SpillWalk:
         keys: list[str] = []
         while len(keys) < limit and (found := self._next()) is not None:
             key, place = found
-            if self._spill._places.has(key, place):
+            if self._places.has(key, place):
                 keys.append(key)
         return keys
 
     def passed(self, key: str) -> bool:
-        place = self._spill._places.find(key)
+        place = self._places.find(key)
         return place is not None and place < self._place
 
     def _next(self) -> tuple[str, int] | None:
@@ -200,7 +201,7 @@ class SpillWalk:
     def _bytes(self, place: int, size: int) -> bytes:
         start = place - self._start
         if start < 0 or start + size > len(self._chunk):
-            self._chunk, self._start, start = self._spill._read(place, max(size, _WALK_BYTES)), place, 0
+            self._chunk, self._start, start = self._read(place, max(size, _WALK_BYTES)), place, 0
         return self._chunk[start : start + size]
 
 

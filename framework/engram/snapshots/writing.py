@@ -34,8 +34,8 @@ class Writing:
         """Writes everything but the manifest; all parts that the snapshot then has. Raises `Corrupt` when what was
         written is not what is read back, or not all that the image has."""
         steps = [] if contents.base is None else contents.base.steps
-        changed = self._encoded(contents)
-        whole = not steps or bool(contents.savepoint) or _is_due(steps, contents.changed)
+        expected, changed = contents.changed, self._encoded(contents)
+        whole = not steps or bool(contents.savepoint) or _is_due(steps, expected)
         if whole:
             before: list[PartEntry] = []
             entities = self._write_whole(self._merged(changed, steps) if steps else changed)
@@ -44,6 +44,8 @@ class Writing:
             for part in before:
                 self._parts.verify(self._folder, part)
             entities = [self._write_part(number, *given) for number, given in enumerate(changed)]
+        if self.change.changed != expected:
+            raise Corrupt(f"it would have {self.change.changed:,} of {expected:,} changed entities")
         if self.change.count != contents.total:
             raise Corrupt(f"it would have {self.change.count:,} entities, and the image has {contents.total:,}")
         return [*before, *entities, self._write_memory(contents.memory, decoded=whole)]
