@@ -26,6 +26,7 @@ class Taking:
         self.passing: Passing | None = None  # on its way to the writer, if all of it at once would be too large
         self.base: Manifest | None = None
         self.total = 0
+        self.at_once = 1  # entities that are encoded between two looks at the watch: fewer, the larger they are
         self.pause = 0.0  # the longest time for which commands had to wait, in seconds
         self.cost = 0.0  # what all of it took of the shard's time, in seconds
         self.writing = False

@@ -27,8 +27,9 @@ from engram.snapshots.writer import SnapshotWriter, Written
 _SLOWED_BY_WRITING = 0.3
 # When it is told that a snapshot is still being written: its store is slow, or hangs.
 _SLOW_MS = 30_000
-# Entities encoded between two looks at the watch.
+# Entities encoded between two looks at the watch, at the most, and the part of the budget that this may take.
 _SLICE = 500
+_SLICE_SHARE = 0.2
 # At a stop: while a store is slow, it is looked at so often whether it has caught up.
 _WRITER_NAP_S = 0.005
 
@@ -159,14 +160,19 @@ class Snapshotting:
         freeze, taking = owned.image.freeze, owned.taking
         if freeze is None:
             return False
-        started = time.perf_counter()
-        deadline = started + self._policy.snapshot_budget_ms / 1000
+        budget = self._policy.snapshot_budget_ms / 1000
+        started = now = time.perf_counter()
         more = True
         try:
-            while not taking.waits and (more := freeze.advance(_SLICE)):
+            while not taking.waits and (more := freeze.advance(taking.at_once)):
                 if freeze.size >= self._slice_bytes:
                     self._hand_over(owned, freeze)
-                if time.perf_counter() >= deadline:
+                before, now = now, time.perf_counter()
+                if now - before > _SLICE_SHARE * budget:
+                    taking.at_once = max(1, taking.at_once // 2)
+                elif taking.at_once < _SLICE:
+                    taking.at_once *= 2
+                if now - started >= budget:
                     break
         except Exception as problem:  # noqa: BLE001 - a value of the wrong type in the state: told, and work goes on
             self._break_off(owned, problem)

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from engram.image.contents import EntityColumns
 
-# While one slice is written, so many wait: what is on its way takes no more room than that.
-_WAITING = 1
 
 
 class Passing:
@@ -20,7 +18,8 @@ class Passing:
 
     @property
     def full(self) -> bool:
-        return self._queue.qsize() > _WAITING
+        """While one slice is written, one may wait: what is on its way takes no more room than that."""
+        return not self._queue.empty()
 
     def give(self, columns: list[EntityColumns]) -> None:
         self._queue.put(columns)

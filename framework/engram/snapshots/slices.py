@@ -9,8 +9,10 @@ from engram.model.version import Version
 
 # Of states and rows in one part of a snapshot. While it is written it is in memory several times: as objects, as Arrow
 # columns, sorted, and encoded. Larger ones make fewer files.
-SLICE_BYTES = 16 * 1024 * 1024
+SLICE_BYTES = 8 * 1024 * 1024
+# So many entities are added to a slice at once, or fewer if they are large: an eighth of a slice.
 _AT_ONCE = 1000
+_PIECES = 8
 
 
 def in_slices(columns: Iterable[EntityColumns], limit: int) -> Iterator[list[EntityColumns]]:
@@ -18,7 +20,7 @@ def in_slices(columns: Iterable[EntityColumns], limit: int) -> Iterator[list[Ent
     gathered = _Gathered()
     given = False
     for every in columns:
-        for piece in _pieces(every):
+        for piece in _pieces(every, limit):
             gathered.add(piece)
             if gathered.size >= limit:
                 yield gathered.columns
@@ -50,8 +52,10 @@ class _Gathered:
         return [EntityColumns(name, version, *lists) for (name, version), lists in self._by_type.items()]
 
 
-def _pieces(columns: EntityColumns) -> Iterator[EntityColumns]:
+def _pieces(columns: EntityColumns, limit: int) -> Iterator[EntityColumns]:
     name, version, keys, states, rows = columns
-    for start in range(0, len(keys), _AT_ONCE):
-        end = start + _AT_ONCE
+    most = limit * len(keys) // (_PIECES * max(size_of(columns), 1))
+    count = max(1, min(_AT_ONCE, most))
+    for start in range(0, len(keys), count):
+        end = start + count
         yield EntityColumns(name, version, keys[start:end], states[start:end], rows[start:end])
