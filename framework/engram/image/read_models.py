@@ -190,7 +190,7 @@ class _Kept:
         self.waiting.discard(key)
         try:
             rows = None if values is None else self._codec.placed_in(values)
-        except (TypeError, ValueError):  # not what this code has written
+        except (LookupError, TypeError, ValueError):  # not what this code has written
             rows = None
         if rows is None:
             self.waiting.add(key)

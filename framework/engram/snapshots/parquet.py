@@ -57,12 +57,13 @@ class ParquetJson:
         import pyarrow as pa
 
         tables: list[pa.Table] = []
+        given = False
         for kept in _newest_rows(changes, base):
             tables.append(kept)
             if sum(table.nbytes for table in tables) >= limit:
-                merged, tables = pa.concat_tables(tables), []
+                merged, tables, given = pa.concat_tables(tables), [], True
                 yield _encode(merged), len(merged)
-        if tables:
+        if any(map(len, tables)) or not given:
             merged = pa.concat_tables(tables)
             yield _encode(merged), len(merged)
 

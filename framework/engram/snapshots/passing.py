@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from engram.image.contents import EntityColumns
 
 
-
 class Passing:
     """Given by one thread, gone through by another, once. Nobody has to wait to give: it is looked first whether it is
     `full`."""
