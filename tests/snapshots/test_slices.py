@@ -91,9 +91,9 @@ def test_a_large_snapshot_has_many_parts_and_its_merge_too(tmp_path: Path):
     change = store.publish(0, _contents(2, changed, 6000, base=whole), created=1)
     merged = store.publish(0, _contents(3, changed, 6000, base=change), created=1)
 
-    assert [len(step) for step in change.steps] == [6, 3]
+    assert len(whole.entity_parts) > len(change.steps[1]) > 9
     assert len(merged.steps) == 1
-    assert 6 <= len(merged.entity_parts) <= 20
+    assert len(merged.entity_parts) > 9
     assert sum(part.rows for part in merged.entity_parts) == 6000
     for manifest, state in ((whole, rows), (change, [*rows[1::2], *changed]), (merged, [*rows[1::2], *changed])):
         assert sorted(store.read(manifest).contents.entities) == sorted(state)
