@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -166,6 +168,25 @@ def test_whoever_cannot_use_a_snapshot_does_not_damage_it(tmp_path: Path):
     with pytest.raises(Corrupt, match="there is no thing"):
         store.restore(0, refuse)
     assert [manifest.offset for manifest in store.manifests(0)] == [1]
+
+
+@pytest.mark.parametrize("name", ["offset", "epoch", "app_version"])
+def test_what_the_digest_leaves_out_is_compared_with_the_manifest(tmp_path: Path, name: str):
+    """Found by `make fuzz`: a forged owner in a part whose checksum and seal were forged too."""
+    store = _store(tmp_path, 1000)
+    manifest = store.publish(0, _contents(1, [EntityRow("thing", "a", 1, b"1")], 1), created=1)
+    folder = tmp_path / "things" / "partition-0000"
+    part = manifest.parts[-1]
+    memory = json.loads((folder / part.name).read_text())
+    data = json.dumps({**memory, name: memory[name] + 1}).encode()
+    (folder / part.name).write_bytes(data)
+    forged = part.model_copy(update={"size": len(data), "sha256": hashlib.sha256(data).hexdigest()})
+    sealed = manifest.model_copy(update={"parts": [*manifest.parts[:-1], forged]}).sealed()
+    (folder / f"{manifest.name}.json").write_bytes(sealed.encode())
+
+    with pytest.raises(Corrupt, match=f"its contents have {name} {memory[name] + 1}, the manifest says {memory[name]}"):
+        store.read(sealed)
+    assert store.newest(0) is None
 
 
 @given(st.lists(st.lists(ROWS, max_size=6), max_size=90))
