@@ -70,10 +70,10 @@ def measure() -> Result:
         sizes = {}
         for count in FEW:
             manifest = first
-            while len(manifest.entity_parts) == 1:  # one that was merged with all before it says nothing of the change
+            while len(manifest.steps) == 1:  # one that was merged with all before it says nothing of the change
                 shard.rate(list(traffic(random.Random(count), count)))
                 manifest = _snapshot(shard, store)
-            sizes[manifest.changed] = manifest.entity_parts[-1].size
+            sizes[manifest.changed] = sum(part.size for part in manifest.steps[-1])
         loads = [_load(store) for _ in range(3)]
         _progress("fork")
         forks = [_fork(shard, load) for _ in range(CYCLES)]
@@ -84,9 +84,9 @@ def measure() -> Result:
         Row.of("commands over a cycle", cycles, "commands/s"),
         Row.of("length of a cycle", seconds, "s"),
         Row.of(f"longest pause of a snapshot ({len(pauses)} of them)", pauses, "ms"),
-        Row.of("loading, entities left encoded", loads, "entities/s"),
+        Row.of("loading and verifying the digest, entities left encoded", loads, "entities/s"),
         Row("peak memory with snapshots, over that without", round(peak / live, 2), "times", 0.0),
-        Row("bytes of a snapshot of everything", first.parts[0].size, "bytes", 0.0),
+        Row("bytes of a snapshot of everything", first.written_bytes, "bytes", 0.0),
         *(Row(f"bytes for {changed:,} changed entities", size, "bytes", 0.0) for changed, size in sizes.items()),
         Row.of("instead, by a fork: its pause", [pause for pause, _ in forks], "ms"),
         Row.of("instead, by a fork: commands while the child encodes", [rate for _, rate in forks], "commands/s"),
@@ -180,10 +180,8 @@ def _snapshot(shard: Engram, store: FileSnapshots) -> Manifest:
 
 def _load(store: FileSnapshots) -> float:
     started = time.perf_counter()
-    loaded = store.newest(0)
-    assert loaded is not None
     image = Image(0, Codec(app))
-    image.load_encoded(loaded.columns, loaded.memory)
+    store.restore(0, lambda loaded: image.load_encoded(loaded.columns, loaded.memory))
     return image.count() / (time.perf_counter() - started)
 
 

@@ -19,8 +19,8 @@ def folder(tmp_path: Path) -> Path:
     """Two snapshots of partition 0, and one of partition 3, beside a log `social.db`."""
     store = FileSnapshots(tmp_path / "social.db-snapshots", "social")
     for offset in (2, 5):
-        store.publish(0, social_contents(offset)._replace(pause_ms=2.5), created=1_700_000_000_000)
-    store.publish(3, social_contents(4)._replace(pause_ms=2.5), created=1_700_000_000_000)
+        store.publish(0, social_contents(offset)._replace(pause_ms=lambda: 2.5), created=1_700_000_000_000)
+    store.publish(3, social_contents(4)._replace(pause_ms=lambda: 2.5), created=1_700_000_000_000)
     return tmp_path / "social.db-snapshots"
 
 

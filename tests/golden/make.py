@@ -34,7 +34,8 @@ from engram.log.partitioner import partition_of
 from engram.log.sqlite import FORMAT, SqliteLog
 from engram.model.app import App
 from engram.snapshots.base import Contents
-from engram.snapshots.files import FileSnapshots
+from engram.snapshots.files import FileSnapshots, FileStorage
+from engram.snapshots.parted import PartedSnapshots
 
 from tests.golden import before, network
 
@@ -166,6 +167,19 @@ def chained_files(images: list[Image], folder: Path, name: str) -> dict[str, byt
     return _files(folder, name)
 
 
+def sliced_files(images: list[Image], folder: Path, name: str) -> dict[str, bytes]:
+    """Snapshots of more than one slice, with rows, and one that goes on from each: all of them have a digest."""
+    store = PartedSnapshots(FileStorage(folder / name / "network"), "network", slice_bytes=100)
+    for image in images:
+        whole = contents_of(image)
+        rows = [c._replace(rows=[b"{}"] * len(c.keys)) for c in whole.columns]
+        memory = whole.memory.model_copy(update={"offset": whole.memory.offset - 1})
+        base = store.publish(image.partition, whole._replace(columns=rows, memory=memory), created=START)
+        some = [c._replace(keys=c.keys[:1], states=c.states[:1]) for c in whole.columns]
+        store.publish(image.partition, whole._replace(columns=some, base=base), created=START)
+    return _files(folder, name)
+
+
 def _files(folder: Path, name: str) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in (folder / name).rglob("*") if path.is_file()}
 
@@ -180,6 +194,7 @@ def make(version: int) -> dict[str, bytes]:
         images = dump_images(story.images)
         snapshots = snapshot_files(story.images, Path(folder), f"snapshots-v{version}")
         chained = chained_files(story.images, Path(folder), f"snapshots-v{version}-chained")
+        sliced = sliced_files(story.images, Path(folder), f"snapshots-v{version}-sliced")
         story.second()
         text = dump_log(log)
         log.close()
@@ -189,6 +204,7 @@ def make(version: int) -> dict[str, bytes]:
             f"image-v{version}.json": images.encode(),
             **snapshots,
             **chained,
+            **sliced,
         }
 
 

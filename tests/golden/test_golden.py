@@ -176,7 +176,7 @@ def test_an_old_image_goes_on_with_its_log(name: str):
     assert users(replayed(records(log), restored(name))) == AT_THE_END
 
 
-@pytest.mark.parametrize("name", ["v1", "v2", "v3", "v3-chained"])
+@pytest.mark.parametrize("name", ["v1", "v2", "v3", "v3-chained", "v3-sliced"])
 def test_old_snapshots_are_loaded(name: str, tmp_path: Path):
     """The files of then are whole, and what is in them comes up: at once, and when it is first touched."""
     shutil.copytree(HERE / f"snapshots-{name}", tmp_path / "snapshots")

@@ -1,8 +1,9 @@
 """Freezing: a copy of one moment, taken while commands go on."""
 
 import pytest
-from engram.image.contents import digest_of
+from engram.image.contents import digest_of, rows_of
 from engram.image.image import Image
+from engram.shard.spill import Spill
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,16 +125,20 @@ def test_a_second_freeze():
     SENT,
     st.lists(st.tuples(st.sampled_from(["ask", "send"]), KEYS, WORKS, st.integers(0, 2)), max_size=10),
     st.booleans(),
+    st.sampled_from([None, 1, 300]),
 )
-def test_a_freeze_of_entities_that_are_still_encoded_is_of_its_moment_too(first, meanwhile, some_decoded):
-    """Loaded from a snapshot, then asked and changed while a whole freeze goes on: each is in it once, as it was."""
+def test_a_freeze_of_entities_that_are_still_encoded_is_of_its_moment_too(
+    tmp_path_factory, first, meanwhile, some_decoded, piece
+):
+    """Loaded from a snapshot, then asked and changed while a whole freeze goes on: each is in it once, as it was. So it
+    is when they are on disk, and handed over in pieces of some bytes."""
     source = Image(0, CODEC)
     for key, command in first:
         work(source, key, command)
     copied = source.begin_freeze()
     while copied.advance(10):
         pass
-    image = Image(0, CODEC)
+    image = Image(0, CODEC, cold=(lambda: Spill(tmp_path_factory.getbasetemp())) if piece else dict)
     image.load_encoded(copied.columns, copied.memory)
     if some_decoded:
         image.ask(Counted(), "ada")
@@ -146,9 +151,13 @@ def test_a_freeze_of_entities_that_are_still_encoded_is_of_its_moment_too(first,
         else:
             work(image, key, command)
         freeze.advance(slice_)
+    pieces = []
     while freeze.advance(1):
-        pass
+        if piece and freeze.size >= piece:
+            pieces += freeze.hand_over()
+    pieces += freeze.hand_over()
     image.end_freeze()
 
-    assert digest_of(freeze.rows, freeze.memory) == digest
-    assert sum(len(columns.keys) for columns in freeze.columns) == count
+    assert digest_of(rows_of(pieces), freeze.memory) == digest
+    assert sum(len(columns.keys) for columns in pieces) == count == freeze.expected
+    assert freeze.rows == []

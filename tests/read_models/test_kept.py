@@ -28,7 +28,7 @@ def test_rows_follow_entities_through_files_and_merges(tmp_path: Path):
     """After many snapshots of what changed, some of them merged into a new base, every entity has its rows."""
     network = Network(1, app=club.app, store=FileSnapshots(tmp_path, "club"))
     owner = network.start(snapshot_every=1)
-    for number in range(40):
+    for number in range(41):
         network.send(KEYS[number % 5], Mark(mark=f"mark{number % 7}"))
         network.settle(owner)
     owner.stop()

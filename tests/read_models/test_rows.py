@@ -176,6 +176,28 @@ def test_a_state_without_rows_takes_the_place_of_older_rows():
     assert rows(restored, "marked", "x") == []
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [b"{", b"[]", b"7", b'"text"', b"\xff", b"ROWS:7", b"ROWS:[7]", b"ROWS:[[7,7]]", b'ROWS:[["x"],[]]', b"ROWS:[{}]"],
+)
+def test_rows_that_cannot_be_read_are_made_anew(bad: bytes):
+    """Whatever is in a snapshot in place of rows, the start goes on, and every read model has what it should."""
+    image = new_image()
+    handle(image, *((key, Mark(mark="x")) for key in KEYS))
+    handle(image, ("ada", club.Score(game="go", points=7)))
+    frozen = freeze(image)
+    marks = [model.mark for models in image.read_models._groups.values() for model in models.models]
+    of_rows = bad.removeprefix(b"ROWS:")
+    forged = b"{%s}" % b",".join(b'"%s":%s' % (mark.encode(), of_rows) for mark in marks) if of_rows != bad else bad
+    columns = [c._replace(rows=[forged, *c.rows[1:]]) if c.rows else c for c in frozen.columns]
+    restored = new_image()
+    restored.load_encoded(columns, frozen.memory)
+    while restored.read_models.advance(1, 0):
+        pass
+
+    assert contents(restored) == contents(image)
+
+
 def test_what_is_broken_is_not_kept():
     """A snapshot has no rows of a broken read model; after the next start it is tried again."""
     image = new_image()

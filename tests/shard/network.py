@@ -194,6 +194,9 @@ class Owner:
         if not self._gone:
             self._gone = True
             self.shard._flusher.close()
+            for owned in self.shard.owned.values():
+                if owned.handing_over:
+                    owned.taking.passing.fail(Unavailable("killed"))
             self.shard._snapshotting._writer.close()
             self.shard._watch.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 from engram import Misuse
@@ -47,6 +48,40 @@ def test_it_is_a_dict(tmp_path_factory, changes, buffer, worth):
             assert dict(kept) == twin
             assert len(kept) == len(twin)
         kept.close()
+
+
+def test_of_many_every_one_is_found(tmp_path):
+    """Thousands, put in, replaced and taken out at random: found where they are, gone through once, others not."""
+    kept, twin = Spill(tmp_path), {}
+    rng = Random(5)
+    for _ in range(30_000):
+        key = f"k{rng.randrange(5000)}"
+        if rng.random() < 0.6:
+            kept[key] = twin[key] = 1, rng.randbytes(rng.choice([3, 30, 900]))
+        else:
+            assert kept.pop(key, None) == twin.pop(key, None)
+
+    assert dict(kept) == twin
+    assert len(kept) == len(twin)
+    assert not any(f"x{number}" in kept for number in range(1000))
+
+
+def test_those_that_go_during_a_walk_are_not_in_its_way(tmp_path):
+    """A walk gives each key that is there when its turn comes, once, and knows which it has given."""
+    kept = Spill(tmp_path)
+    for number in range(3000):
+        kept[f"k{number}"] = 1, b"x" * (number % 700)
+    walk = kept.walk()
+    first = walk.take(1000)
+    gone = [*first[::7], *(f"k{number}" for number in range(1500, 3000, 3))]
+    for key in gone:
+        del kept[key]
+    rest = [*walk.take(1000), *walk.take(1000), *walk.take(1)]
+
+    assert sorted([*first, *rest]) == sorted({*first, *kept})
+    assert len(first) == 1000
+    assert all(walk.passed(key) for key in kept)
+    assert not any(kept.walk().passed(key) for key in kept)
 
 
 def test_the_file_does_not_grow_for_ever(tmp_path, monkeypatch):

@@ -17,10 +17,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from engram import Command
 from engram.errors import Corrupt
 from engram.image.contents import EntityRow, Memory
-from engram.snapshots.base import Contents
+from engram.snapshots.base import Contents, Loaded
 from engram.snapshots.files import FileSnapshots
 from engram.snapshots.manifest import Manifest
 
@@ -28,12 +30,13 @@ from sample_apps.social.commands import Follow, Publish, Register
 from tests.shard.network import Network
 
 USERS = 36
-# As `_state` has them: entities by type and key, and the rest.
-State = tuple[list[EntityRow], Memory]
+# Entities by type and key, the rest, and the rows that read models have of each.
+State = tuple[list[EntityRow], Memory, dict[str, bytes]]
 
 
 class Damage(NamedTuple):
-    """What was done, by kind; and whether something was set aside, or another snapshot loaded than before."""
+    """What was done, by kind; and whether something was set aside, another snapshot loaded than before, or rows of read
+    models left out."""
 
     done: list[tuple[str, str]]
     detected: bool
@@ -106,13 +109,13 @@ class Story:
             with suppress(*((LookupError, ValueError, OSError) if done else ())):
                 done.append((kind, MUTATIONS[kind](self.folder, rng)))
         try:
-            offset = self._load()
+            offset, rows = self._load()
             if aside := set(self.folder.glob("*.damaged")):
-                assert self._load() == offset, "the second start finds what the first one found"
+                assert self._load()[0] == offset, "the second start finds what the first one found"
                 assert set(self.folder.glob("*.damaged")) == aside, "and nothing more to set aside"
         except Exception as problem:
             raise AssertionError(f"{done}: {type(problem).__name__}: {problem}") from problem
-        return Damage(done, detected=bool(aside) or offset != before)
+        return Damage(done, detected=bool(aside) or offset != before or not rows)
 
     def go_on(self) -> None:
         """After damage: the next snapshot is written and is the newest, whatever is in the folder."""
@@ -129,13 +132,17 @@ class Story:
         assert again.manifest == manifest
         assert self._network.replayed(0, again).digest() == self._live
 
-    def _load(self) -> int:
+    def _load(self) -> tuple[int, bool]:
+        """The offset of what is loaded, and whether all rows of read models came with it."""
         loaded = FileSnapshots(self.folder.parents[1], "social").newest(0)
         if loaded is None:
-            return -1
-        assert (sorted(loaded.contents.entities), loaded.memory) == self._states[loaded.memory.offset]
+            return -1, False
+        entities, memory, rows = self._states[loaded.memory.offset]
+        found = _rows(loaded)
+        assert (sorted(loaded.contents.entities), loaded.memory) == (entities, memory)
         assert loaded.memory.offset == loaded.manifest.offset
-        return loaded.manifest.offset
+        assert found.items() <= rows.items(), "rows are as they were published, or not there: then they are made anew"
+        return loaded.manifest.offset, found == rows
 
     def _check_replays(self) -> None:
         """From every snapshot, and from none, the log leads to the live image. So equal contents are enough below."""
@@ -143,7 +150,14 @@ class Story:
         for manifest in self.store.manifests(0):
             loaded = self.store.read(manifest)
             assert self._network.replayed(0, loaded).digest() == self._live
-            self._states[manifest.offset] = sorted(loaded.contents.entities), loaded.memory
+            self._states[manifest.offset] = sorted(loaded.contents.entities), loaded.memory, _rows(loaded)
+        assert all(rows for _, _, rows in self._states.values())
+
+
+def _rows(loaded: Loaded) -> dict[str, bytes]:
+    return {
+        key: rows for columns in loaded.columns for key, rows in zip(columns.keys, columns.rows, strict=False) if rows
+    }
 
 
 # Any file
@@ -323,11 +337,8 @@ def reform(folder: Path, rng: Random) -> str:
 
 
 def forge(folder: Path, rng: Random) -> str:
-    """A part is changed, and its checksum and the seal with it: only a snapshot with a digest can tell."""
-    path = max(path for path, manifest in _readable(folder) if manifest.digest)
-    for newer in folder.glob("*.json"):
-        if newer > path:
-            newer.unlink()
+    """A part is changed, and its checksum and the seal with it: only the digest can tell."""
+    path = _any_manifest(folder, rng)
     raw = json.loads(path.read_text())
     part = rng.choice(raw["parts"])
     file = folder / part["name"]
@@ -337,6 +348,25 @@ def forge(folder: Path, rng: Random) -> str:
     file.write_bytes(data)
     part["sha256"] = hashlib.sha256(data).hexdigest()
     return _write_raw(path, raw, sealed=True) + f" {part['kind']}"
+
+
+def misread(folder: Path, rng: Random) -> str:
+    """Rows of read models are changed, or no JSON at all, in a part that is well-formed; with its checksum, sealed."""
+    path = _any_manifest(folder, rng)
+    raw = json.loads(path.read_text())
+    part = rng.choice(raw["parts"][:-1])
+    file = folder / part["name"]
+    table = pq.read_table(file)
+    rows = table["rows"].to_pylist()
+    for place in rng.sample(range(len(rows)), rng.randint(1, len(rows))):
+        rows[place] = rng.choice(
+            ["{", "[]", "null", "7", '{"a":', rows[0], (rows[place] or "").replace("user1", "user2") + " "]
+        )
+    metadata = rng.choice([table.schema.metadata, None])
+    table = table.set_column(4, "rows", pa.array(rows, pa.string())).replace_schema_metadata(metadata)
+    pq.write_table(table, file)
+    part["size"], part["sha256"] = file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest()
+    return _write_raw(path, raw, sealed=True) + f" {part['name']}"
 
 
 def _seal(path: Path, fields: dict[str, Any]) -> None:
@@ -369,5 +399,6 @@ MUTATIONS: dict[str, Callable[[Path, Random], str]] = {
         misorder,
         reform,
         forge,
+        misread,
     )
 }

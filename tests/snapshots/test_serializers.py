@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,9 +29,12 @@ class Lines(ParquetJson):
     def encode(self, entities: Sequence[EntityColumns]) -> bytes:
         return b"\n".join(json.dumps([*row[:3], row.state.decode()]).encode() for row in rows_of(entities))
 
-    def merge(self, parts: Sequence[bytes]) -> tuple[bytes, int]:
-        rows = rows_of([columns for part in parts for columns in self.decode(part)])
-        return self.encode(columns_of(rows)), len(rows)
+    def merge(
+        self, changes: Iterable[Iterable[bytes]], base: Iterable[bytes], limit: int
+    ) -> Iterator[tuple[bytes, int]]:
+        steps = [base, *reversed([list(change) for change in changes])]
+        rows = rows_of([columns for step in steps for part in step for columns in self.decode(part)])
+        yield self.encode(columns_of(rows)), len(rows)
 
     def decode(self, part: bytes) -> list[EntityColumns]:
         rows = [json.loads(line) for line in part.splitlines()]
@@ -80,7 +83,7 @@ def test_manifests_from_before_forms_had_names_keep_their_seal():
     """A part without a form is in the sum as it was when there were none; with one, the form is sealed too."""
     part = PartEntry(name="000000000000001-00000000/memory.json", kind="memory", size=1, sha256="0", rows=0)
     contents = social_contents(1)
-    before = contents.manifest("social", 0, created=1, parts=[part])
+    before = contents.manifest("social", 0, created=1, parts=[part], digest="", changed=1)
     raw = json.loads(before.encode())
     del raw["parts"][0]["form"]
 

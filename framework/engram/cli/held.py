@@ -85,7 +85,8 @@ def _count_events(log: Log, partition: int, held: Held) -> None:
 
 
 def _count_snapshot(loaded: Loaded, held: Held) -> None:
-    held.update(("entity", row.entity, row.version) for row in loaded.contents.entities)
+    for name, version, keys, _, _ in loaded.columns:
+        held["entity", name, version] += len(keys)
     memory = loaded.memory
     held.update(("command", timer.name, timer.version) for timer in memory.timers)
     held.update(("command", row.command, row.version) for row in memory.quarantine if row.command)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from engram.codec.record import Origin
 from engram.image.dedupe import Seen
-from engram.image.digest import as_text, digest_rows
+from engram.image.digest import as_text, digest_rows, hash_of
 from engram.image.outcome import Outcome
 from engram.image.quarantine import QuarantineRow
 from engram.image.timers import Timer
@@ -126,6 +126,16 @@ def rows_of(columns: Iterable[EntityColumns]) -> list[EntityRow]:
     return list(newest.values())
 
 
+def without(columns: EntityColumns, keys: Container[str]) -> EntityColumns:
+    """The same without these keys."""
+    name, version, every, states, rows = columns
+    kept = [place for place, key in enumerate(every) if key not in keys]
+    if len(kept) == len(every):
+        return columns
+    of_kept = [rows[place] for place in kept] if rows else ()
+    return EntityColumns(name, version, [every[place] for place in kept], [states[place] for place in kept], of_kept)
+
+
 def columns_of(rows: Iterable[EntityRow]) -> list[EntityColumns]:
     """The same as columns, of every type and version."""
     found: dict[tuple[str, Version], EntityColumns] = {}
@@ -138,7 +148,27 @@ def columns_of(rows: Iterable[EntityRow]) -> list[EntityColumns]:
 
 def digest_of(entities: Iterable[EntityRow], memory: Memory) -> str:
     """The digest of an image with these contents."""
-    return as_text(digest_rows(_memory_rows(memory), digest_rows(map(_entity_cells, entities))))
+    return digest_with(digest_rows(map(_entity_cells, entities)), memory)
+
+
+def digest_with(entities: int, memory: Memory) -> str:
+    """The same, if the hashes of all entities are added up already."""
+    return as_text(digest_rows(_memory_rows(memory), entities))
+
+
+def hashes_of(columns: EntityColumns) -> list[bytes]:
+    """What each entity adds to the digest. In one expression, because there may be millions of them."""
+    name, version, keys, states, _ = columns
+    head = b"".join(map(_sized, (b"entity", name.encode())))
+    middle = _sized(str(version).encode())
+    return [
+        hash_of(b"%s%d:%s%s%d:%s" % (head, len(key), key, middle, len(state), state))
+        for key, state in zip(map(str.encode, keys), states, strict=True)
+    ]
+
+
+def _sized(cell: bytes) -> bytes:
+    return b"%d:%s" % (len(cell), cell)
 
 
 def _entity_cells(row: EntityRow) -> tuple[bytes, ...]:

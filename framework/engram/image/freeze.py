@@ -13,14 +13,17 @@ from typing import Protocol
 
 from engram.codec.codec import strictly
 from engram.image.contents import Copied, EntityColumns, EntityRow, Memory, rows_of
-from engram.image.home import Home
+from engram.image.home import Home, Walk
 
 # A walk through all entities is taken when more than one in so many is waiting: looking at one costs little.
 _FEW = 8
 
 
 class Freeze:
-    """Entities of an image as of the moment this was made; `columns` are complete once `advance` returns False.
+    """Entities of an image as of the moment this was made; they are complete once `advance` returns False.
+
+    `columns` has those that are encoded and not handed over: if all together would take too much room, whoever takes
+    the copy has them handed over now and then. `expected` is how many there are in all.
 
     `whole`: all of them. Otherwise only those that were dirty, which then are not any more: what changes from here
     on is dirty for the next one.
@@ -31,6 +34,7 @@ class Freeze:
         self.whole = whole
         self._problem: Exception | None = None
         self._parts: dict[Home, _Part] = {home: _All(home) if whole else _Changed(home) for home in homes}
+        self.expected = sum(part.expected for part in self._parts.values())
 
     @cached_property
     def memory(self) -> Memory:
@@ -39,11 +43,20 @@ class Freeze:
 
     @property
     def columns(self) -> list[EntityColumns]:
-        return [part.columns for part in self._parts.values()]
+        return [part.taken.columns for part in self._parts.values()]
+
+    @property
+    def size(self) -> int:
+        """The bytes of what is encoded and not handed over."""
+        return sum(part.taken.size for part in self._parts.values())
+
+    def hand_over(self) -> list[EntityColumns]:
+        """What is encoded by now, each entity once in the life of a freeze."""
+        return [part.taken.hand_over() for part in self._parts.values()]
 
     @property
     def rows(self) -> list[EntityRow]:
-        """The same, one by one."""
+        """What `columns` has, one by one."""
         return rows_of(self.columns)
 
     def before_changes(self, entities: Iterable[tuple[Home, str]]) -> None:
@@ -67,6 +80,11 @@ class Freeze:
                 limit -= part.advance(limit)
         return any(part.left for part in self._parts.values())
 
+    def end(self) -> None:
+        """From here on entities may change without its knowing."""
+        for home in self._parts:
+            home.leaving = None
+
     def give_back(self) -> None:
         """It came to nothing: what was dirty is dirty again."""
         for home, part in self._parts.items():
@@ -76,9 +94,8 @@ class Freeze:
 class _Part(Protocol):
     """What a freeze has of one type, and what is waiting."""
 
-    @property
-    def columns(self) -> EntityColumns:
-        """What is encoded."""
+    taken: _Taken
+    expected: int
 
     @property
     def dirty(self) -> set[str]:
@@ -100,22 +117,35 @@ class _Part(Protocol):
 
 
 class _Taken:
-    """The entities of a part that are encoded."""
+    """The entities of a part that are encoded and not handed over."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._begin()
+
+    def _begin(self) -> None:
         self._keys: list[str] = []
         self._states: list[bytes] = []
         self._rows: list[bytes | None] = []
-        self.columns = EntityColumns(home.name, home.version, self._keys, self._states, self._rows)
+        self.columns = EntityColumns(self._home.name, self._home.version, self._keys, self._states, self._rows)
+        self.size = 0
 
     def encode(self, keys: list[str]) -> None:
         """Takes these, or raises and takes none."""
         entities, encode = self._home.entities, self._home.encode
-        self._states += [encode(entities[key]) if key in entities else self._home.encoded(key) for key in keys]
+        states = [encode(entities[key]) if key in entities else self._home.encoded(key) for key in keys]
+        self._states += states
         self._keys += keys
+        self.size += sum(map(len, states))
         if self._home.encode_rows is not None:
-            self._rows += map(self._home.encode_rows, keys)
+            rows = list(map(self._home.encode_rows, keys))
+            self._rows += rows
+            self.size += sum(map(len, rows))
+
+    def hand_over(self) -> EntityColumns:
+        columns = self.columns
+        self._begin()
+        return columns
 
 
 class _Changed:
@@ -123,9 +153,10 @@ class _Changed:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._taken = _Taken(home)
-        self.columns = self._taken.columns
+        self.taken = _Taken(home)
         self._waiting, home.dirty = home.dirty, set()
+        self._done: list[str] = []
+        self.expected = len(self._waiting)
         self._walk = 0 if len(self._waiting) * _FEW >= len(home.made) else len(home.made)
 
     @property
@@ -134,15 +165,14 @@ class _Changed:
 
     @property
     def dirty(self) -> set[str]:
-        return {*self.columns.keys, *self._waiting}
+        return {*self._done, *self._waiting}
 
     def waits(self, key: str) -> bool:
         return key in self._waiting
 
     def take(self, key: str) -> None:
         if key in self._waiting:
-            self._taken.encode([key])
-            self._waiting.discard(key)
+            self._encode([key])
 
     def advance(self, limit: int) -> int:
         waiting, made = self._waiting, self._home.made
@@ -154,42 +184,50 @@ class _Changed:
             keys = [key for key in looked if key in waiting]
         else:
             keys = looked = list(islice(waiting, limit))
-        self._taken.encode(keys)
-        waiting.difference_update(keys)
+        self._encode(keys)
         return len(looked)
+
+    def _encode(self, keys: list[str]) -> None:
+        self.taken.encode(keys)
+        self._done += keys
+        self._waiting.difference_update(keys)
 
 
 class _All:
     """All that were there, whatever their number: nothing is copied when it begins.
 
-    First those in memory are walked, then the cold ones. One that is decoded meanwhile comes to the end of the first;
-    so does one that is made meanwhile, which is not part of it.
+    First those in memory are walked, then the cold ones. One that leaves those meanwhile is encoded as it does; one
+    that is made meanwhile is not part of it.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._taken = _Taken(home)
-        self.columns = self._taken.columns
+        self.taken = _Taken(home)
         self.dirty, home.dirty = home.dirty, set()
-        self._not: set[str] = set()  # those that are encoded, or were made meanwhile
+        self.expected = home.count()
+        self._not: set[str] = set()  # those not cold that are encoded, or were made meanwhile
         self._walk = 0
-        self._cold: list[str] | None = None  # those still to be looked at, once their turn has come
+        self._cold: Walk | None = None  # once their turn has come
+        self._cold_left = bool(home.cold)
+        home.leaving = self._leave
 
     @property
     def left(self) -> bool:
-        return self._walk < len(self._home.made) or bool(self._home.cold if self._cold is None else self._cold)
+        return self._walk < len(self._home.made) or self._cold_left
 
     def waits(self, key: str) -> bool:
         if key in self._not:
             return False
-        if key in self._home.entities or key in self._home.cold:
+        if key in self._home.entities:
             return True
+        if key in self._home.cold:
+            return self._cold is None or not self._cold.passed(key)
         self._not.add(key)
         return False
 
     def take(self, key: str) -> None:
         if key not in self._not:
-            self._taken.encode([key])
+            self.taken.encode([key])
             self._not.add(key)
 
     def advance(self, limit: int) -> int:
@@ -197,12 +235,21 @@ class _All:
         if self._walk < len(made):
             looked = made[self._walk : self._walk + limit]
             self._walk += len(looked)
-        else:
-            if self._cold is None:
-                self._cold = list(self._home.cold)
-            looked = self._cold[-limit:] if limit > 0 else []
-            del self._cold[len(self._cold) - len(looked) :]
-        keys = [key for key in looked if key not in self._not]
-        self._taken.encode(keys)
-        self._not.update(keys)
+            keys = [key for key in looked if key not in self._not]
+            self.taken.encode(keys)
+            self._not.update(keys)
+            return len(looked)
+        if limit <= 0 or not self._cold_left:
+            return 0
+        if self._cold is None:
+            self._cold = self._home.walk_cold()
+        looked = self._cold.take(limit)
+        self._cold_left = len(looked) == limit
+        self.taken.encode([key for key in looked if key not in self._not and key in self._home.cold])
         return len(looked)
+
+    def _leave(self, key: str) -> None:
+        """One of the cold ones is brought to memory: from here on it is one that was encoded."""
+        if self.waits(key):
+            self.take(key)
+        self._not.add(key)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from engram.codec.codec import Codec
 from engram.image.guard import Guard, assigned_fields, guard_for
@@ -16,13 +16,31 @@ from engram.model.version import Version
 Cold = MutableMapping[str, tuple[Version, bytes]]
 
 
+class Walk(Protocol):
+    """A way through the keys of cold entities, each once, while others go."""
+
+    def take(self, limit: int) -> list[str]:
+        """The next so many; fewer only at the end."""
+
+    def passed(self, key: str) -> bool:
+        """Whether one that is still there was among those taken."""
+
+
+@runtime_checkable
+class Walkable(Protocol):
+    """A place for cold entities that can be gone through without all keys in memory."""
+
+    def walk(self) -> Walk:
+        """From its first."""
+
+
 class Home:
     """The entities of one type, with the undo log that their containers and parts write to.
 
     `cold` has those that nobody has touched for long: encoded, with their versions. `dirty` has the
     keys of entities that are not in the newest snapshot as they are now. `made` has the keys of all but the cold ones
     in the order in which they were made, which is that of their places in memory, more or less: a long walk takes less
-    time in this order.
+    time in this order. `leaving`, if anybody wants to know, is told the key of an entity that is about to leave `cold`.
     """
 
     __slots__ = (
@@ -36,6 +54,7 @@ class Home:
         "encode_rows",
         "entities",
         "guard",
+        "leaving",
         "made",
         "name",
         "undo",
@@ -50,6 +69,7 @@ class Home:
         self.cold = cold
         self.dirty: set[str] = set()
         self.made: list[str] = []
+        self.leaving: Callable[[str], None] | None = None
         self.undo = undo
         self._codec = codec
         self.encode = codec.quick_encoder(cls)  # within `strictly()`
@@ -72,9 +92,10 @@ class Home:
     def find(self, key: str) -> Entity | None:
         """The entity, if there is one; it is decoded if it was not yet."""
         entity = self.entities.get(key)
-        if entity is None and key in self.cold:
-            version, state = self.cold[key]
-            entity = self._adopted(self._codec.decode_entity(self.name, version, state))
+        if entity is None and (cold := self.cold.get(key)) is not None:
+            entity = self._adopted(self._codec.decode_entity(self.name, *cold))
+            if self.leaving is not None:
+                self.leaving(key)
             self.keep(key, entity)
             del self.cold[key]
         return entity
@@ -121,8 +142,13 @@ class Home:
     def count(self) -> int:
         return len(self.entities) + len(self.cold)
 
-    def all_keys(self) -> list[str]:
-        return [*self.entities, *self.cold]
+    def all_keys(self) -> Iterator[str]:
+        """One by one: of a million cold ones the keys alone would take much room."""
+        yield from self.entities
+        yield from self.cold
+
+    def walk_cold(self) -> Walk:
+        return self.cold.walk() if isinstance(self.cold, Walkable) else _Listed(self.cold)
 
     def take_back(self, entity: Entity, key: str, guard: Guard, before: Any) -> bool:
         """Undoes whatever was done to an entity since `guard.captured`; whether that was anything."""
@@ -136,6 +162,23 @@ class Home:
         for name, shape in self._mutable:
             setattr(entity, name, adopt(getattr(entity, name), self.undo, shape))
         return entity
+
+
+class _Listed:
+    """The walk through what is in memory anyway."""
+
+    def __init__(self, cold: Cold) -> None:
+        self._left = list(cold)
+        self._taken: set[str] = set()
+
+    def take(self, limit: int) -> list[str]:
+        taken = self._left[-limit:] if limit > 0 else []
+        del self._left[len(self._left) - len(taken) :]
+        self._taken.update(taken)
+        return taken
+
+    def passed(self, key: str) -> bool:
+        return key in self._taken
 
 
 class Plan(NamedTuple):

@@ -437,7 +437,7 @@ class Image:
         return sum(home.count() for home in self._homes.values())
 
     def digest(self) -> str:
-        """The digest of everything but position and epoch. Goes over the whole image."""
+        """The digest of everything but position and epoch. Goes over the whole image, one entity after the other."""
         rows = (EntityRow(h.name, key, h.version, h.encoded(key)) for h in self._homes.values() for key in h.all_keys())
         return digest_of(rows, self.memory())
 
@@ -472,6 +472,8 @@ class Image:
         return sum(len(home.dirty) for home in self._homes.values())
 
     def end_freeze(self) -> None:
+        if self.freeze is not None:
+            self.freeze.end()
         self.freeze = None
 
     def memory(self) -> Memory:
@@ -497,25 +499,28 @@ class Image:
         for row in rows:
             entity = self.codec.decode_entity(row.entity, row.version, row.state)
             self._homes[type(entity)].put(row.key, entity)
+            if self.read_models is not None:
+                self.read_models.take(type(entity), [row.key])
         self._load_memory(memory)
         if self.read_models is not None:
-            self.read_models.load({})
+            self.read_models.end_load()
 
     def load_encoded(self, columns: Iterable[EntityColumns], memory: Memory) -> None:
         """The same, but entities stay encoded until somebody touches them. Later ones take the place of earlier.
 
-        `Corrupt` for a type that the app does not have, or a version that it does not know.
+        `columns` are gone through once, and none is kept: they may be larger than memory. `Corrupt` for a type that the
+        app does not have, or a version that it does not know.
         """
         homes = {home.name: home for home in self._homes.values()}
-        rows: dict[str, dict[str, bytes | None]] = {name: {} for name in homes}
-        for name, version, keys, states, of_keys in columns:
+        for name, version, keys, states, rows in columns:
             self.codec.check_entity(name, version)
-            homes[name].cold.update(zip(keys, zip(repeat(version), states, strict=False), strict=True))
+            home = homes[name]
+            home.cold.update(zip(keys, zip(repeat(version), states, strict=False), strict=True))
             if self.read_models is not None:
-                rows[name].update(zip(keys, of_keys or repeat(None), strict=False))
+                self.read_models.take(home.cls, keys, rows)
         self._load_memory(memory)
         if self.read_models is not None:
-            self.read_models.load(rows)
+            self.read_models.end_load()
 
     def _load_memory(self, memory: Memory) -> None:
         self.offset = self.changed = memory.offset

@@ -7,7 +7,9 @@ command does.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -23,7 +25,7 @@ from engram.image.row_index import Index, SearchedRows, SortedRows, TextIndex, i
 from engram.model.app import entity_of
 from engram.model.command import Command
 from engram.model.entity import Entity
-from engram.model.read_model import Search, source_of
+from engram.model.read_model import ReadModel, Search, source_of
 
 Work = Iterable[tuple[int, Command[Any, Any], str]]
 NewTextIndex = Callable[[], TextIndex]
@@ -63,8 +65,7 @@ class ReadModels:
         self._groups: dict[type[Entity], _Group] = {}
         for name, cls in codec.app.read_models.items():
             home = homes[source_of(cls)]
-            engine = new_text_index() if issubclass(cls, Search) else None
-            self._models[name] = kept = _Kept(codec.rows[name], home, engine)
+            self._models[name] = kept = _Kept(codec.rows[name], home, new_text_index)
             self._groups.setdefault(home.cls, _Group(home)).models.append(kept)
         for group in self._groups.values():
             group.home.encode_rows = group.encoded
@@ -99,11 +100,17 @@ class ReadModels:
 
     # Loading and building
 
-    def load(self, rows: Mapping[str, Mapping[str, bytes | None]]) -> None:
-        """After a load of entities: takes in the rows that were kept with them, by entity type and key. Where there are
-        none, or rows of other code, the entity waits for its turn."""
+    def take(self, cls: type[Entity], keys: Sequence[str], rows: Sequence[bytes | None] = ()) -> None:
+        """During a load of entities: takes in the rows that were kept with some of them, in place of any before. Where
+        there are none, or rows of other code, or what cannot be read, the entity waits for its turn. Never raises."""
+        group = self._groups.get(cls)
+        if group is not None:
+            group.take(keys, rows)
+
+    def end_load(self) -> None:
+        """After it: from here on rows are found."""
         for group in self._groups.values():
-            group.load(rows.get(group.home.name, {}))
+            group.end_load()
 
     @property
     def building(self) -> bool:
@@ -162,12 +169,18 @@ class _Group:
         found = ((model.mark, model.encoded(key)) for model in self.models)
         return b"{%s}" % b",".join(b'"%s":%s' % (mark.encode(), rows) for mark, rows in found if rows is not None)
 
-    def load(self, rows: Mapping[str, bytes | None]) -> None:
-        keys = self.home.all_keys()
-        loaded: dict[str, dict[str, Any]] = {key: from_json(data) for key in keys if (data := rows.get(key))}
-        for model in self.models:
-            model.load(keys, {key: found[model.mark] for key, found in loaded.items() if model.mark in found})
-        self.waiting = {key: None for key in keys if any(key in model.waiting for model in self.models)}
+    def take(self, keys: Sequence[str], rows: Sequence[bytes | None]) -> None:
+        for key, data in zip(keys, rows or repeat(None), strict=False):
+            found = _by_mark(data)
+            known = [model.take(key, found.get(model.mark)) for model in self.models]
+            self.waiting.pop(key, None)
+            if not all(known):
+                self.waiting[key] = None
+
+    def end_load(self) -> None:
+        loaded = [model.end_load() for model in self.models]
+        if not all(loaded):
+            self.waiting = dict.fromkeys(self.home.all_keys())
 
     @property
     def all(self) -> int:
@@ -202,8 +215,9 @@ class _Group:
 class _Kept:
     """One read model: the rows of every entity, and the index of all rows."""
 
-    def __init__(self, codec: RowCodec, home: Home, engine: TextIndex | None) -> None:
+    def __init__(self, codec: RowCodec, home: Home, new_text_index: NewTextIndex) -> None:
         self._codec = codec
+        self._new_index = partial(_new_index, codec.cls, new_text_index)
         self._home = home
         self._compute = codec.cls().rows
         self._guard = guard_for(home.cls, assigned_fields(codec.cls.rows, home.cls))
@@ -213,7 +227,8 @@ class _Kept:
         self._fields = used_fields(codec.cls.rows, home.cls)
         self.mark = codec.mark
         self._rows: dict[str, Columns | bytes] = {}  # of entities that are as in a snapshot, encoded
-        self._index: Index = index_for(codec.cls, engine)
+        self._loading: dict[str, list[Row]] = {}  # those that came with the entities of a snapshot, until all are there
+        self._index: Index = self._new_index()
         self._problem = self._told = ""
         self._total = 0
         self.waiting: set[str] = set()
@@ -224,12 +239,34 @@ class _Kept:
         # A key is for ever, and what is stored in two fields is stored twice: a field changes by its name alone.
         return self._fields is None or fields is None or bool(self._fields & fields - {"key"})
 
-    def load(self, keys: Iterable[str], found: Mapping[str, list[Any]]) -> None:
-        """Takes in the rows of entities that were found; the others wait."""
-        self._rows = {key: to_json(values) for key, values in found.items() if values}
-        self._index.load((key, row) for key, values in found.items() for row in self._codec.placed_in(values))
-        self.waiting = {key for key in keys if key not in found}
-        self._total = len(found) + len(self.waiting)
+    def take(self, key: str, values: Any) -> bool:
+        """The rows of an entity as they were encoded; whether they can be used. Otherwise it waits."""
+        self._rows.pop(key, None)
+        self._loading.pop(key, None)
+        self.waiting.discard(key)
+        try:
+            rows = None if values is None else self._codec.placed_in(values)
+        except (LookupError, TypeError, ValueError):  # not what this code has written
+            rows = None
+        if rows is None:
+            self.waiting.add(key)
+        elif rows:
+            self._rows[key] = to_json(values)
+            self._loading[key] = rows
+        return rows is not None
+
+    def end_load(self) -> bool:
+        """Indexes what was taken. Rows that cannot be are made anew, all of them: then it is False."""
+        loading, self._loading = self._loading, {}
+        self._total = self._home.count()
+        try:
+            self._index.load((key, row) for key, rows in loading.items() for row in rows)
+        except Exception:  # noqa: BLE001 - rows follow from entities, so what is wrong with them may not stop a start
+            self._rows = {}
+            self._index = self._new_index()
+            self.waiting = set(self._home.all_keys())
+            return False
+        return True
 
     def encoded(self, key: str) -> bytes | None:
         """All rows of an entity; None if they are not known, or would not be known again."""
@@ -329,3 +366,15 @@ class _Kept:
                 self.moved.places.update(row[0] for row in (*removed, *added))
         self._index.remove(key, removed)
         self._index.add(key, added)
+
+
+def _by_mark(data: bytes | None) -> dict[str, Any]:
+    try:
+        found = from_json(data) if data else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _new_index(cls: type[ReadModel], new_text_index: NewTextIndex) -> Index:
+    return index_for(cls, new_text_index() if issubclass(cls, Search) else None)

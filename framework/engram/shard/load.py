@@ -11,7 +11,7 @@ from engram.image.image import Image
 from engram.shard.figures import snapshot_figures
 from engram.shard.owned import Owned
 from engram.shard.search import FtsIndex
-from engram.snapshots.base import SnapshotStore
+from engram.snapshots.base import Loaded, SnapshotStore
 
 
 def load(partition: int, codec: Codec, store: SnapshotStore, cold: Callable[[], Cold], *, partitions: int) -> Owned:
@@ -19,15 +19,22 @@ def load(partition: int, codec: Codec, store: SnapshotStore, cold: Callable[[], 
 
     A snapshot that this app cannot decode does not raise: it is the partition's problem, and the others go on.
     """
-    owned = Owned(Image(partition, codec, cold=cold, new_text_index=FtsIndex), partitions)
+
+    def empty() -> Owned:
+        return Owned(Image(partition, codec, cold=cold, new_text_index=FtsIndex), partitions)
+
+    def of(loaded: Loaded) -> Owned:
+        owned = empty()
+        owned.image.load_encoded(loaded.columns, loaded.memory)
+        owned.sent.begin(owned.image)
+        owned.snapshot = loaded.manifest.offset
+        owned.manifest = loaded.manifest
+        owned.figures = snapshot_figures(loaded.manifest)
+        return owned
+
     try:
-        loaded = store.newest(partition)
-        if loaded is not None:
-            owned.image.load_encoded(loaded.columns, loaded.memory)
-            owned.sent.begin(owned.image)
-            owned.snapshot = loaded.manifest.offset
-            owned.manifest = loaded.manifest
-            owned.figures = snapshot_figures(loaded.manifest)
+        return store.restore(partition, of) or empty()
     except Corrupt as problem:
+        owned = empty()
         owned.stop(problem)
-    return owned
+        return owned

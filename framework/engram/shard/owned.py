@@ -13,6 +13,7 @@ from engram.shard.requests import PartitionStatus
 from engram.shard.sent import Sent
 from engram.shard.watched import Watched
 from engram.snapshots.manifest import Manifest
+from engram.snapshots.passing import Passing
 
 
 class Taking:
@@ -22,8 +23,10 @@ class Taking:
         self.handled = 0  # how many commands had been handled when it began
         self.effects = 0  # the append after which the effects of the commands in it are durable
         self.freeze: Freeze | None = None
+        self.passing: Passing | None = None  # on its way to the writer, if all of it at once would be too large
         self.base: Manifest | None = None
         self.total = 0
+        self.at_once = 1  # entities that are encoded between two looks at the watch: fewer, the larger they are
         self.pause = 0.0  # the longest time for which commands had to wait, in seconds
         self.cost = 0.0  # what all of it took of the shard's time, in seconds
         self.writing = False
@@ -38,6 +41,11 @@ class Taking:
         self.failures = 0  # in a row, up to now
         self.problem = ""  # of the last of these
         self.retry_at = 0  # when the next one may begin, after a failure
+
+    @property
+    def waits(self) -> bool:
+        """Whether the copy can go on only when the writer has caught up."""
+        return self.passing is not None and self.passing.full
 
     def paused(self, seconds: float) -> None:
         """Commands had to wait for so long."""
@@ -68,6 +76,16 @@ class Owned:
         self.unread: deque[Record] = deque()  # read from the log, and not handled yet
         self.unsure = False  # the log could not be read: nobody knows whether there is more
         self.handling: Record | None = None  # what is in hand now; the watchdog looks at it from its own thread
+
+    @property
+    def copying(self) -> bool:
+        """Whether a copy for a snapshot is under way, and can go on."""
+        return self.image.freeze is not None and not self.taking.waits
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether the writer has a part of a copy, and waits for more."""
+        return self.image.freeze is not None and self.taking.passing is not None
 
     def stop(self, problem: Exception) -> None:
         """Ends this partition here; the shard's others go on. With a newer owner it has only moved."""

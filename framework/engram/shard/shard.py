@@ -56,7 +56,7 @@ _BUILD_AT_ONCE = 20
 _COOLED_AT_ONCE = 3000
 # After a disk was full: work goes on in memory, and it is tried again.
 _SPILL_PAUSE_MS = 10_000
-# While somebody waits for a snapshot, it is looked at so often whether that is written.
+# While somebody waits for a snapshot, or for its writer, it is looked at so often whether that is written.
 _ORDERED_NAP_MS = 10
 
 _logger = structlog.get_logger()
@@ -274,11 +274,12 @@ class Shard:
         self._turn(self._transport.poll(self._watch, 0))
 
     def _nap(self) -> int:
-        if self._busy or any(owned.image.freeze is not None or owned.building for owned in self._serving()):
+        if self._busy or any(owned.copying or owned.building for owned in self._serving()):
             return 0
         moments = [owned.image.timers.next_due() for owned in self._serving() if not self._told(owned)]
         nearest = min(filter(None, [self._questions.next_deadline(), *moments]), default=None)
-        longest = min(_ORDERED_NAP_MS if self._orders else _NAP_MS, self._missed.nap_ms)
+        looked_at = self._orders or any(owned.taking.waits for owned in self._serving())
+        longest = min(_ORDERED_NAP_MS if looked_at else _NAP_MS, self._missed.nap_ms)
         return longest if nearest is None else max(0, min(longest, nearest - self._clock()))
 
     def _serve(self, incoming: Incoming) -> None:

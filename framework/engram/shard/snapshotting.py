@@ -10,7 +10,8 @@ import structlog
 
 from engram.clock import Clock
 from engram.codec.codec import Codec
-from engram.errors import Corrupt
+from engram.errors import Corrupt, Unavailable
+from engram.image.contents import EntityColumns
 from engram.image.freeze import Freeze
 from engram.shard.figures import snapshot_figures
 from engram.shard.flusher import Flusher
@@ -18,14 +19,19 @@ from engram.shard.orders import Orders
 from engram.shard.owned import Owned, Taking
 from engram.shard.policy import Policy
 from engram.snapshots.base import Contents, SnapshotStore
+from engram.snapshots.passing import Passing
+from engram.snapshots.slices import SLICE_BYTES
 from engram.snapshots.writer import SnapshotWriter, Written
 
 # What the shard loses while the writer's thread works beside it: Arrow and Parquet need Python's lock now and then.
 _SLOWED_BY_WRITING = 0.3
 # When it is told that a snapshot is still being written: its store is slow, or hangs.
 _SLOW_MS = 30_000
-# Entities encoded between two looks at the watch.
+# Entities encoded between two looks at the watch, at the most, and the part of the budget that this may take.
 _SLICE = 500
+_SLICE_SHARE = 0.2
+# At a stop: while a store is slow, it is looked at so often whether it has caught up.
+_WRITER_NAP_S = 0.005
 
 _logger = structlog.get_logger()
 
@@ -54,13 +60,13 @@ class Snapshotting:
         self._flusher = flusher
         self._policy = policy
         self._clock = clock
+        self._slice_bytes = SLICE_BYTES
         self._stop_by: float | None = None
         self._writer = SnapshotWriter(store, clock, verify=self._check_decodable)
 
     def go_on(self, serving: Iterable[Owned]) -> None:
         """A slice of what is under way, and what is due begins."""
-        for written in self._writer.written():
-            self._note(written)
+        self._note_written()
         for owned in serving:
             taking = owned.taking
             if taking.ended is None:
@@ -83,6 +89,14 @@ class Snapshotting:
                     self.begin(owned)
         self._orders.look_again(self._owned)
 
+    def _note_written(self) -> None:
+        """What the writer has ended; and it must not wait for more of a partition that is not served any more."""
+        for written in self._writer.written():
+            self._note(written)
+        for owned in self._owned.values():
+            if owned.state != "serving" and owned.handing_over:
+                self._break_off(owned, Unavailable("It is not served here any more."))
+
     def begin(self, owned: Owned, *, savepoint: str = "") -> None:
         """Starts a snapshot now, unless one is under way. One with a name is whole."""
         taking = owned.taking
@@ -95,22 +109,40 @@ class Snapshotting:
         taking.effects = self._flusher.mark()
         taking.base = owned.manifest
         taking.savepoint = savepoint
+        taking.passing = None
         taking.freeze = owned.image.begin_freeze(whole=owned.manifest is None or bool(savepoint))
         taking.total = owned.image.count()
         taking.pause = taking.cost = time.perf_counter() - started
 
     def finish(self, serving: Iterable[Owned]) -> None:
         """Returns when everything that is under way has ended, or the time for a stop is up."""
-        for owned in serving:
-            while self._advance(owned):
-                pass
+        left = list(serving)
+        # In turns: the writer may be waiting for more of any of them.
+        while left := [owned for owned in left if self._advance(owned)]:
+            if all(owned.taking.waits for owned in left):
+                self._wait_for_writer(left)
         self.close()
 
     def close(self) -> None:
+        for owned in self._owned.values():
+            if owned.handing_over:
+                self._break_off(owned, Unavailable("Its shard has stopped."))
+        for written in self._writer.close(self._left()):
+            self._note(written)
+
+    def _left(self) -> float:
+        """How long a stop may still take."""
         if self._stop_by is None:
             self._stop_by = time.monotonic() + self._policy.stop_within
-        for written in self._writer.close(self._stop_by - time.monotonic()):
-            self._note(written)
+        return self._stop_by - time.monotonic()
+
+    def _wait_for_writer(self, waiting: list[Owned]) -> None:
+        self._note_written()
+        if self._left() > 0:
+            time.sleep(_WRITER_NAP_S)
+            return
+        for owned in waiting:
+            self._break_off(owned, Unavailable("The snapshot store has not taken it in time."))
 
     def _due(self, owned: Owned, *, under_way: bool) -> bool:
         """Whether it is time for the next one; while one is under way, whether that falls behind."""
@@ -121,43 +153,68 @@ class Snapshotting:
         return self._policy.due(owned.image.handled - taking.handled, (self._clock() - since) / 1000, cost)
 
     def _advance(self, owned: Owned) -> bool:
-        """A slice of the freeze; when it is whole, off to the writer. True when there is more."""
+        """A slice of the freeze; when it is whole, off to the writer. True when there is more.
+
+        A large one is handed over bit by bit, and goes on only as the writer does: so it is never in memory as a whole.
+        """
         freeze, taking = owned.image.freeze, owned.taking
         if freeze is None:
             return False
-        started = time.perf_counter()
-        deadline = started + self._policy.snapshot_budget_ms / 1000
+        budget = self._policy.snapshot_budget_ms / 1000
+        started = now = time.perf_counter()
+        more = True
         try:
-            while freeze.advance(_SLICE):
-                if time.perf_counter() >= deadline:
-                    taking.paused(time.perf_counter() - started)
-                    return True
+            while not taking.waits and (more := freeze.advance(taking.at_once)):
+                if freeze.size >= self._slice_bytes:
+                    self._hand_over(owned, freeze)
+                before, now = now, time.perf_counter()
+                if now - before > _SLICE_SHARE * budget:
+                    taking.at_once = max(1, taking.at_once // 2)
+                elif taking.at_once < _SLICE:
+                    taking.at_once *= 2
+                if now - started >= budget:
+                    break
         except Exception as problem:  # noqa: BLE001 - a value of the wrong type in the state: told, and work goes on
-            self._note(Written(owned.partition, None, problem))
-        else:
+            self._break_off(owned, problem)
+            return False
+        taking.paused(time.perf_counter() - started)
+        if not more:
+            self._hand_over(owned, freeze, last=True)
+            owned.image.end_freeze()
+        return more
+
+    def _hand_over(self, owned: Owned, freeze: Freeze, *, last: bool = False) -> None:
+        """What the freeze has by now; the first time, the writer begins."""
+        taking, passing = owned.taking, owned.taking.passing or Passing()
+        passing.give(freeze.hand_over())
+        if last:
+            passing.end()
+        if taking.passing is None:
+            taking.passing = passing
             taking.writing, taking.since, taking.slow = True, self._clock(), False
             # A snapshot says that its effects are out.
             effects = partial(self._flusher.wait, taking.effects)
-            now = time.perf_counter()
-            pause_ms = max(taking.pause, now - started) * 1000
-            contents = partial(_contents, freeze, taking, pause_ms=pause_ms, handed_over=now)
+            contents = partial(_contents, freeze, taking, passing, handed_over=time.perf_counter())
             self._writer.submit(owned.partition, contents, after=effects)
-        taking.paused(time.perf_counter() - started)
-        owned.image.end_freeze()
-        return False
 
-    def _check_decodable(self, contents: Contents) -> None:
+    def _break_off(self, owned: Owned, problem: Exception) -> None:
+        """The copy cannot become whole."""
+        if owned.taking.passing is None:
+            self._note(Written(owned.partition, None, problem))
+        else:
+            owned.taking.passing.fail(problem)  # the writer tells what has come of it
+        owned.image.end_freeze()
+
+    def _check_decodable(self, columns: EntityColumns) -> None:
         """On the writer's thread. A handler can put a value into a field that encodes and does not come back."""
-        if self._codec.certain_states == self._codec.app.entities.keys():
+        name, version, keys, states, _ = columns
+        if name in self._codec.certain_states:
             return
-        for name, version, keys, states, _ in contents.columns:
-            if name in self._codec.certain_states:
-                continue
-            for key, state in zip(keys, states, strict=True):
-                try:
-                    self._codec.decode_entity(name, version, state)
-                except Corrupt as problem:
-                    raise Corrupt(f"{name} {key!r} holds what cannot be read back: {problem}") from problem
+        for key, state in zip(keys, states, strict=True):
+            try:
+                self._codec.decode_entity(name, version, state)
+            except Corrupt as problem:
+                raise Corrupt(f"{name} {key!r} holds what cannot be read back: {problem}") from problem
 
     def _note(self, written: Written) -> None:
         owned = self._owned[written.partition]
@@ -165,6 +222,7 @@ class Snapshotting:
         taking.writing = taking.behind = False
         taking.ended = self._clock()
         if manifest is None:
+            owned.image.end_freeze()  # the writer may have failed before all was given to it
             if taking.freeze is not None:
                 taking.freeze.give_back()
             if isinstance(written.problem, Corrupt):
@@ -192,17 +250,18 @@ class Snapshotting:
             savepoint = {"savepoint": manifest.savepoint} if manifest.savepoint else {}
             _logger.info("snapshot_published", partition=written.partition, **owned.figures.model_dump(), **savepoint)
             self._orders.fill(manifest)
-        taking.freeze = None
+        taking.freeze = taking.passing = None
 
 
-def _contents(freeze: Freeze, taking: Taking, *, pause_ms: float, handed_over: float) -> Contents:
+def _contents(freeze: Freeze, taking: Taking, passing: Passing, *, handed_over: float) -> Contents:
     base = None if freeze.whole else taking.base
     return Contents(
-        freeze.columns,
+        passing,
         freeze.memory,
         taking.total,
         base,
         taking.savepoint,
-        pause_ms=pause_ms,
+        pause_ms=lambda: taking.pause * 1000,
         handed_over=handed_over,
+        expected=freeze.expected,
     )

@@ -4,67 +4,82 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
 
 from engram.errors import Misuse
 from engram.model.version import Version
+from engram.shard.places import Places
 
 # What has come since the last write goes to the disk together.
 _BUFFER_BYTES = 1024 * 1024
 # A file is written anew when more than half of it is of no use, and it is worth the trouble.
 _WORTH_BYTES = 16 * 1024 * 1024
-_SIZE_BITS = 32
-_VERSION_BITS = 16
+# Read at once of an entity whose size is not known yet: one read is enough for most.
+_READ_BYTES = 512
+_WALK_BYTES = 256 * 1024
+# The sizes of key and state, and the number of the version.
+_HEAD = Struct("<IIH")
 
 
 class Spill(MutableMapping[str, tuple[Version, bytes]]):
-    """Encoded entities by key, with their versions: the keys in memory, the states in a file that nobody else sees.
+    """Encoded entities by key, with their versions, in a file that nobody else sees. In memory are only their places,
+    about twenty bytes for each.
 
     The file has no name and is gone with its process, whatever ends that: it is no truth, only room. Single-threaded.
-    A disk that is full raises `OSError`, and what was there before is still there.
+    A disk that is full raises `OSError`, and what was there before is still there. Others may go while keys are gone
+    through; none may come.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file = self._open()
-        self._places: dict[str, int] = {}  # offset, version's number and size in one number, which takes the least room
+        self._places = Places(self._is_at)
         self._versions: list[Version] = []
         self._buffer = bytearray()
         self._written = 0
         self._used = 0
+        self._worth = _WORTH_BYTES
+        self._latest: _Kept | None = None  # what is looked up is often taken out next
 
     def __getitem__(self, key: str) -> tuple[Version, bytes]:
-        offset, version, size = _unpacked(self._places[key])
-        return self._versions[version], self._read(offset, size)
+        kept = self._find(key)
+        if kept is None:
+            raise KeyError(key)
+        return self._versions[kept.version], kept.state
 
     def __setitem__(self, key: str, item: tuple[Version, bytes]) -> None:
         version, state = item
-        self._buffer += state
+        name = key.encode()
+        size = _HEAD.size + len(name) + len(state)
+        self._buffer += _HEAD.pack(len(name), len(state), self._number(version)) + name + state
         if len(self._buffer) >= _BUFFER_BYTES:
             try:
                 self._flush()
             except OSError:
-                del self._buffer[len(self._buffer) - len(state) :]
+                del self._buffer[len(self._buffer) - size :]
                 raise
-        self._forget(key)
-        offset = self._written + len(self._buffer) - len(state)
-        self._places[key] = _packed(offset, self._number(version), len(state))
-        self._used += len(state)
-
-    def __delitem__(self, key: str) -> None:
-        if key not in self._places:
-            raise KeyError(key)
-        self._forget(key)
-        del self._places[key]
-        if self._written > _WORTH_BYTES and self._written > 2 * self._used:
+        before = self._places.put(key, self._written + len(self._buffer) - size)
+        self._used += size if before is None else size - self._at(before).size
+        self._latest = None
+        if self._written > self._worth and self._written > 2 * self._used:
             self._compact()
 
+    def __delitem__(self, key: str) -> None:
+        kept = self._find(key)
+        if kept is None:
+            raise KeyError(key)
+        self._places.remove(key, kept.place)
+        self._used -= kept.size
+        self._latest = None
+
     def __contains__(self, key: object) -> bool:
-        return key in self._places
+        return isinstance(key, str) and self._find(key) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self.walk())
 
     def __len__(self) -> int:
         return len(self._places)
@@ -73,6 +88,10 @@ class Spill(MutableMapping[str, tuple[Version, bytes]]):
     def disk_bytes(self) -> int:
         """The size of the file."""
         return self._written
+
+    def walk(self) -> SpillWalk:
+        """Goes through the keys, in the order of the file."""
+        return SpillWalk(self._places, self._read)
 
     def close(self) -> None:
         os.close(self._file)
@@ -86,19 +105,33 @@ class Spill(MutableMapping[str, tuple[Version, bytes]]):
         Path(path).unlink()
         return fd
 
-    def _forget(self, key: str) -> None:
-        place = self._places.get(key)
-        if place is not None:
-            self._used -= _unpacked(place)[2]
+    def _find(self, key: str) -> _Kept | None:
+        latest = self._latest
+        if latest is not None and latest.key == key:
+            return latest
+        return None if self._places.find(key) is None else self._latest  # which it was when its key was compared
 
-    def _read(self, offset: int, size: int) -> bytes:
-        if offset >= self._written:
-            start = offset - self._written
+    def _is_at(self, key: str, place: int) -> bool:
+        self._latest = found = self._at(place)
+        return found.key == key
+
+    def _at(self, place: int) -> _Kept:
+        data = self._read(place, _READ_BYTES)
+        of_key, of_state, version = _HEAD.unpack_from(data)
+        start = _HEAD.size + of_key
+        end = start + of_state
+        if len(data) < end:
+            data = self._read(place, end)
+        if len(data) < end:
+            raise OSError(f"The spilled entity at {place} has {len(data)} bytes instead of {end}.")
+        return _Kept(place, data[_HEAD.size : start].decode(), version, data[start:end], end)
+
+    def _read(self, place: int, size: int) -> bytes:
+        """Up to so many bytes: an entity is whole in the file, or in the buffer."""
+        if place >= self._written:
+            start = place - self._written
             return bytes(self._buffer[start : start + size])
-        state = os.pread(self._file, size, offset)
-        if len(state) != size:
-            raise OSError(f"The spilled entity at {offset} has {len(state)} bytes instead of {size}.")
-        return state
+        return os.pread(self._file, size, place)
 
     def _flush(self) -> None:
         data = bytes(self._buffer)
@@ -114,21 +147,67 @@ class Spill(MutableMapping[str, tuple[Version, bytes]]):
         return self._versions.index(version)
 
     def _compact(self) -> None:
-        """Copies what is of use into a new file."""
+        """Copies what is of use into a new file. When there is no room for that, it is tried again later."""
         new = Spill(self._folder)
         new._versions = self._versions
-        for key in self._places:
-            new[key] = self[key]
+        try:
+            for key in self:
+                new[key] = self[key]
+        except OSError:
+            new.close()
+            self._worth = 2 * self._written
+            return
         self.close()
         self._file, self._places, self._buffer = new._file, new._places, new._buffer
-        self._written, self._used = new._written, new._used
+        self._places.is_at = self._is_at
+        self._written, self._used, self._worth, self._latest = new._written, new._used, _WORTH_BYTES, None
 
 
-def _packed(offset: int, version: int, size: int) -> int:
-    return (offset << _VERSION_BITS | version) << _SIZE_BITS | size
+class SpillWalk:
+    """See `engram.image.home.Walk`."""
+
+    def __init__(self, places: Places, read: Callable[[int, int], bytes]) -> None:
+        self._places = places
+        self._read = read
+        self._place = 0  # of the next one to be looked at
+        self._chunk, self._start = b"", 0
+
+    def __iter__(self) -> Iterator[str]:
+        while keys := self.take(1000):
+            yield from keys
+
+    def take(self, limit: int) -> list[str]:
+        keys: list[str] = []
+        while len(keys) < limit and (found := self._next()) is not None:
+            key, place = found
+            if self._places.has(key, place):
+                keys.append(key)
+        return keys
+
+    def passed(self, key: str) -> bool:
+        place = self._places.find(key)
+        return place is not None and place < self._place
+
+    def _next(self) -> tuple[str, int] | None:
+        """The next in the file, whether it is of use or not."""
+        place = self._place
+        if len(head := self._bytes(place, _HEAD.size)) < _HEAD.size:
+            return None
+        of_key, of_state, _ = _HEAD.unpack(head)
+        key = self._bytes(place + _HEAD.size, of_key).decode()
+        self._place = place + _HEAD.size + of_key + of_state
+        return key, place
+
+    def _bytes(self, place: int, size: int) -> bytes:
+        start = place - self._start
+        if start < 0 or start + size > len(self._chunk):
+            self._chunk, self._start, start = self._read(place, max(size, _WALK_BYTES)), place, 0
+        return self._chunk[start : start + size]
 
 
-def _unpacked(place: int) -> tuple[int, int, int]:
-    rest, size = divmod(place, 1 << _SIZE_BITS)
-    offset, version = divmod(rest, 1 << _VERSION_BITS)
-    return offset, version, size
+class _Kept(NamedTuple):
+    place: int
+    key: str
+    version: int
+    state: bytes
+    size: int

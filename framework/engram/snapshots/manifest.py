@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import groupby
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -29,9 +30,10 @@ class PartEntry(BaseModel):
 class Manifest(BaseModel):
     """Written last: a snapshot without it does not exist.
 
-    `offset` is that of the first record that is not in the snapshot. Of its parts with entities, the first is the base,
-    and each of the others has what had changed since the one before: later rows take the place of earlier ones.
-    `digest` is the image's, if all of it was written at once; otherwise it is empty, and checksums have to do.
+    `offset` is that of the first record that is not in the snapshot. Its parts with entities are those of a base, and
+    then of what had changed since: later rows take the place of earlier ones. The parts of one folder were written
+    together, and have an entity once.
+    `digest` is the image's. It is empty in those that were written before every snapshot had it.
     `savepoint` is its name if it was asked for by one: such a snapshot is whole, and kept until somebody removes it.
     `pause_ms` is the longest time for which commands had to wait for it, `background_ms` how long it was written.
     `seal` is a checksum of all the rest.
@@ -68,6 +70,11 @@ class Manifest(BaseModel):
     @property
     def entity_parts(self) -> list[PartEntry]:
         return [part for part in self.parts if part.kind == "entities"]
+
+    @property
+    def steps(self) -> list[list[PartEntry]]:
+        """Its parts with entities: those of the base, and those of each change since."""
+        return [list(parts) for _, parts in groupby(self.entity_parts, lambda part: part.name.partition("/")[0])]
 
     @property
     def written_bytes(self) -> int:

@@ -1,12 +1,16 @@
 """Entities in Parquet: columns entity, key, version, state (JSON text), and rows of read models (JSON text or null).
 Anything reads them, without the app's classes.
 
+Rows of read models are no part of a snapshot's digest. So a part has a hash of its own for them, in its metadata: rows
+without one, or with another, are left out, and whoever loads the entities makes them anew.
+
 The work is Arrow's own, without Python's lock wherever that is possible: commands go on meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from engram.errors import Corrupt
@@ -21,6 +25,7 @@ _ROW_GROUP = 50_000
 # Arrow keeps Python's lock while it takes in a list of Python's objects: this bounds it.
 _AT_ONCE = 2_000
 _COLUMNS = ["entity", "key", "version", "state", "rows"]
+_ROWS_HASH = b"engram.rows"
 _ORDER = [("entity", "ascending"), ("key", "ascending")]
 
 
@@ -44,15 +49,23 @@ class ParquetJson:
                 batches.append(pa.record_batch([same[0], pa.array(some, pa.string()), same[1], state, read], schema))
         return _encode(pa.Table.from_batches(batches, schema))
 
-    def merge(self, parts: Sequence[bytes]) -> tuple[bytes, int]:
-        """One part with the newest row of every entity, and how many that are. Later parts are newer."""
+    def merge(
+        self, changes: Iterable[Iterable[bytes]], base: Iterable[bytes], limit: int
+    ) -> Iterator[tuple[bytes, int]]:
+        """Parts with the newest row of every entity, and how many are in each. At no time is more in memory than about
+        `limit` bytes, a part, and the names of what has changed."""
         import pyarrow as pa
 
-        table = pa.concat_tables([_table(part) for part in parts])
-        table = table.append_column("place", pa.array(range(len(table)), pa.int64()))
-        newest = table.group_by(["entity", "key"], use_threads=False).aggregate([("place", "max")])["place_max"]
-        merged = table.take(newest).drop_columns(["place"])
-        return _encode(merged), len(merged)
+        tables: list[pa.Table] = []
+        given = False
+        for kept in _newest_rows(changes, base):
+            tables.append(kept)
+            if sum(table.nbytes for table in tables) >= limit:
+                merged, tables, given = pa.concat_tables(tables), [], True
+                yield _encode(merged), len(merged)
+        if any(map(len, tables)) or not given:
+            merged = pa.concat_tables(tables)
+            yield _encode(merged), len(merged)
 
     def decode(self, part: bytes) -> list[EntityColumns]:
         """The entities of a part by type and version. Raises `Corrupt` for what is no such part."""
@@ -89,10 +102,13 @@ def _encode(table: pa.Table) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    table = table.sort_by(_ORDER)
+    if table["rows"].null_count < len(table):
+        table = table.replace_schema_metadata({_ROWS_HASH: _hash_of_rows(table)})
     sink = pa.BufferOutputStream()
     # Few entities are ever compared by state, so a dictionary of states would only cost.
     with pq.ParquetWriter(sink, table.schema, compression="zstd", use_dictionary=["entity", "version"]) as writer:
-        writer.write_table(table.sort_by(_ORDER), row_group_size=_ROW_GROUP)
+        writer.write_table(table, row_group_size=_ROW_GROUP)
     encoded: bytes = sink.getvalue().to_pybytes()
     return encoded
 
@@ -111,4 +127,64 @@ def _table(part: bytes) -> pa.Table:
     for name, column in zip(_COLUMNS, table.columns, strict=True):
         if column.type != pa.string() or (column.null_count and name != "rows"):
             raise Corrupt(f"its column {name} is {column.type} with {column.null_count} nulls, and should be text")
-    return table
+    if table["rows"].null_count < len(table) and (table.schema.metadata or {}).get(_ROWS_HASH) != _hash_of_rows(table):
+        table = table.set_column(_COLUMNS.index("rows"), "rows", pa.nulls(len(table), pa.string()))
+    return table.replace_schema_metadata(None)
+
+
+def _hash_of_rows(table: pa.Table) -> bytes:
+    """Of the rows of read models, with the entities that they are of, in their order."""
+    import pyarrow.compute as pc
+
+    hashed = blake2b(digest_size=32)
+    for name in ("entity", "key", "rows"):
+        for column in (pc.fill_null(pc.binary_length(table[name]), -1), pc.fill_null(table[name], "")):
+            for chunk in column.chunks:
+                _update(hashed, chunk)
+    return hashed.hexdigest().encode()
+
+
+def _update(hashed: blake2b, chunk: pa.Array) -> None:
+    """By the values alone, however they are cut into chunks."""
+    import pyarrow as pa
+
+    if chunk.type == pa.string():
+        offsets = memoryview(chunk.buffers()[1]).cast("i")[chunk.offset :]
+        data = chunk.buffers()[2]
+        if data is not None:
+            hashed.update(memoryview(data)[offsets[0] : offsets[len(chunk)]])
+    else:
+        hashed.update(memoryview(chunk.buffers()[1])[4 * chunk.offset : 4 * (chunk.offset + len(chunk))])
+
+
+def _newest_rows(changes: Iterable[Iterable[bytes]], base: Iterable[bytes]) -> Iterator[pa.Table]:
+    newer: list[pa.Array] = []
+    for step in changes:
+        names = []
+        for part in step:
+            table = _table(part)
+            names.append(_names(table))
+            yield _without(table, names[-1], newer)
+        newer += names
+    for part in base:
+        table = _table(part)
+        yield _without(table, _names(table), newer)
+
+
+def _names(table: pa.Table) -> pa.Array:
+    """Type and key of each entity as one text."""
+    import pyarrow.compute as pc
+
+    names = pc.binary_join_element_wise(table["entity"], table["key"], "\0")
+    return names.combine_chunks()
+
+
+def _without(table: pa.Table, names: pa.Array, newer: Sequence[pa.Array]) -> pa.Table:
+    """The rows that no newer part has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not newer:
+        return table
+    superseded = pc.is_in(names, value_set=pa.chunked_array(newer, pa.string()))
+    return table.filter(pc.invert(superseded))

@@ -2,10 +2,11 @@
 
     APP/partition-0003/000000000001042-9f2c55d1.json         the manifest, written last
     APP/partition-0003/000000000001042-9f2c55d1/entities.parquet
+    APP/partition-0003/000000000001042-9f2c55d1/entities-0001.parquet    if there are more than fit into one
     APP/partition-0003/000000000001042-9f2c55d1/memory.json
 
 A snapshot's entities are in its own folder and in those of the snapshots that it goes on from: its manifest names them
-all, in order.
+all, in order. Nothing is ever held whole: parts are of bounded size, and written, merged and read one after the other.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import structlog
 
-from engram.errors import Corrupt, EngramError, Misuse, Unavailable
-from engram.image.contents import digest_of, rows_of
+from engram.errors import Corrupt, Misuse, Unavailable
+from engram.image.contents import digest_with
 from engram.snapshots.base import Contents, Loaded
-from engram.snapshots.manifest import Manifest, PartEntry
-from engram.snapshots.parts import ENTITIES, MEMORY, Parts
+from engram.snapshots.hashes import Hashes
+from engram.snapshots.manifest import Manifest
+from engram.snapshots.parts import Parts
+from engram.snapshots.reading import Reading
 from engram.snapshots.retention import ASIDE, MANIFEST, is_ours, superfluous, unnamed
 from engram.snapshots.serializer import SERIALIZERS, Serializers
+from engram.snapshots.slices import SLICE_BYTES
 from engram.snapshots.storage import Storage
+from engram.snapshots.writing import Writing
 
 KEEP = 3
-# A base is written anew when this many parts go on from it, or when they are as large as it is.
-_MOST_PARTS = 16
 _PARTITION = re.compile(r"partition-(\d{4,})")
 
 _logger = structlog.get_logger()
@@ -39,9 +43,9 @@ T = TypeVar("T")
 class PartedSnapshots:
     """See `engram.snapshots.base.SnapshotStore`. Keeps the last `keep` and every savepoint.
 
-    What is published was read back before: its own parts from storage, with their checksums, and the digest if it has
-    one; those that it goes on from when this process wrote or loaded them, and otherwise now. So what retention
-    removes, a newer snapshot that is good makes useless.
+    What is published was read back before: its own parts from storage, with their checksums, and when all of it was
+    written, with its digest; those that it goes on from when this process wrote or loaded them, and otherwise now. So
+    what retention removes, a newer snapshot that is good makes useless.
 
     With a `copy` nearer by, parts are read from there as far as they are right; and when storage is away, it says
     what snapshots there are.
@@ -55,6 +59,7 @@ class PartedSnapshots:
         keep: int = KEEP,
         copy: Storage | None = None,
         serializers: Serializers = SERIALIZERS,
+        slice_bytes: int = SLICE_BYTES,
     ) -> None:
         self.place = storage.place
         self._storage = storage
@@ -62,23 +67,32 @@ class PartedSnapshots:
         self._app = app
         self._keep = keep
         self._serializers = serializers
+        self._slice_bytes = slice_bytes
         self._parts = Parts(storage, copy)
+        # Of the newest snapshot of each partition that was loaded or written here, by its name.
+        self._hashes: dict[int, tuple[str, Hashes]] = {}
 
     def publish(self, partition: int, contents: Contents, *, created: int) -> Manifest:
         folder = _folder(partition)
         name = f"{contents.memory.offset:015}-{secrets.token_hex(4)}"
         path = f"{folder}/{name}{MANIFEST}"
         try:
-            manifest = self._write_parts(folder, name, contents, partition, created)
+            hashes = self._hashes_of(partition, contents.base)
+            writing = Writing(
+                self._parts, self._serializers, folder, name, hashes=hashes, slice_bytes=self._slice_bytes
+            )
+            manifest = self._write(writing, contents, partition, created)
             self._storage.write(path, manifest.encode())
             if self._storage.read(path) != manifest.encode():
                 raise Corrupt("its manifest is not as it was written")
-        except EngramError as problem:
+        except BaseException as problem:
             self._give_up(folder, name)
             if isinstance(problem, Unavailable):
                 said = f"A snapshot of partition {partition} could not be written to {self.place}: {problem}"
                 raise Unavailable(said) from problem
             raise
+        writing.change.take_place()
+        self._hashes[partition] = name, hashes
         self._parts.write_copy(path, manifest.encode())
         try:
             self._retire(folder, manifest)
@@ -87,16 +101,29 @@ class PartedSnapshots:
         return manifest
 
     def newest(self, partition: int) -> Loaded | None:
+        return self.restore(partition, lambda loaded: loaded)
+
+    def restore(self, partition: int, take: Callable[[Loaded], T]) -> T | None:
         folder = _folder(partition)
         storage, names = self._nearby(lambda storage: (storage, _published(storage, folder)))
         for name in names:
+            reading: Reading | None = None
             try:
-                return self._load(partition, _manifest(storage, folder, name))
+                manifest = _manifest(storage, folder, name)
+                reading = self._reading(partition, manifest, keep_hashes=True)
+                taken = take(reading.loaded)
+                reading.finish()
             except Corrupt as problem:
+                if reading is not None and reading.problem is None:
+                    raise  # whoever takes it cannot use it: that is no damage
                 aside = f"{folder}/{name}.damaged"
                 with suppress(Unavailable):
                     storage.move(f"{folder}/{name}{MANIFEST}", aside)
                 _logger.error("snapshot_damaged", partition=partition, set_aside=aside, problem=str(problem))
+            else:
+                if reading.hashes is not None:
+                    self._hashes[partition] = name, reading.hashes
+                return taken
         return None
 
     def manifests(self, partition: int) -> list[Manifest]:
@@ -107,7 +134,7 @@ class PartedSnapshots:
         return sorted(int(match[1]) for match in found if match)
 
     def read(self, manifest: Manifest) -> Loaded:
-        return self._load(manifest.partition, manifest)
+        return self._reading(manifest.partition, manifest).loaded
 
     def savepoint(self, partition: int, name: str) -> Manifest | None:
         return next((manifest for manifest in self.manifests(partition) if manifest.savepoint == name), None)
@@ -130,36 +157,26 @@ class PartedSnapshots:
 
     # Writing
 
-    def _write_parts(self, folder: str, name: str, contents: Contents, partition: int, created: int) -> Manifest:
-        """Writes them, reads them back, and gives their manifest."""
-        writing = self._serializers.writing
-        before = [] if contents.base is None else contents.base.entity_parts
-        data, rows = writing.encode(contents.columns), contents.changed
-        if before and (contents.savepoint or _is_due(before, len(data))):
-            older = [(part, self._parts.read(folder, part)) for part in before]
-            data, rows = self._serializers.merge(older, data)
-            before = []
-            if contents.savepoint:
-                contents = contents._replace(columns=writing.decode(data), base=None)
-            if rows != contents.total:
-                raise Corrupt(f"it would have {rows:,} entities, and the image has {contents.total:,}")
-        for part in before:
-            self._parts.verify(folder, part)
-        memory = self._parts.write(
-            folder, f"{name}/{MEMORY}", "memory", writing.encode_memory(contents.memory), form=writing.form
+    def _write(self, writing: Writing, contents: Contents, partition: int, created: int) -> Manifest:
+        """Writes all parts, and gives their manifest."""
+        parts = writing.write(contents)
+        change = writing.change
+        digest = digest_with(change.total, contents.memory)
+        return contents.manifest(
+            self._app, partition, created=created, parts=parts, digest=digest, changed=change.changed
         )
-        entities = self._parts.write(folder, f"{name}/{ENTITIES}", "entities", data, form=writing.form, rows=rows)
-        manifest = contents.manifest(self._app, partition, created=created, parts=[*before, entities, memory])
-        self._read_back(folder, manifest)
-        return manifest
 
-    def _read_back(self, folder: str, manifest: Manifest) -> None:
-        *_, entities, memory = manifest.parts
-        if manifest.digest:
-            self._contents_of(manifest, lambda part: self._parts.read_back(folder, part))
-        else:
-            self._parts.read_back(folder, entities)
-            self._parts.read_back(folder, memory)
+    def _hashes_of(self, partition: int, base: Manifest | None) -> Hashes:
+        """Those of the base, from memory if this store has loaded or written it; they are about to change."""
+        if base is None:
+            return Hashes()
+        name, hashes = self._hashes.get(partition, ("", None))
+        if hashes is not None and name == base.name:
+            return hashes
+        reading = self._reading(partition, base, keep_hashes=True)
+        reading.finish()
+        assert reading.hashes is not None
+        return reading.hashes
 
     def _give_up(self, folder: str, name: str) -> None:
         """Removes what was written of a snapshot, unless its manifest is there after all."""
@@ -197,21 +214,11 @@ class PartedSnapshots:
             _logger.warning("snapshots_away", place=self.place, instead=self._copy.place, problem=str(problem))
             return ask(self._copy)
 
-    def _load(self, partition: int, manifest: Manifest) -> Loaded:
+    def _reading(self, partition: int, manifest: Manifest, *, keep_hashes: bool = False) -> Reading:
         if (manifest.app, manifest.partition) != (self._app, partition):
             raise Corrupt(f"it is of app {manifest.app}, partition {manifest.partition}")
-        return self._contents_of(manifest, lambda part: self._parts.read(_folder(partition), part))
-
-    def _contents_of(self, manifest: Manifest, read: Callable[[PartEntry], bytes]) -> Loaded:
-        *entities, of_memory = _ordered(manifest)
-        columns = [c for part in entities for c in self._serializers.of(part).decode(read(part))]
-        memory = self._serializers.of(of_memory).decode_memory(read(of_memory))
-        loaded = Loaded(manifest, columns, memory)
-        if memory.offset != manifest.offset:
-            raise Corrupt(f"its contents are of record {memory.offset}, the manifest says {manifest.offset}")
-        if manifest.digest and digest_of(rows_of(columns), memory) != manifest.digest:
-            raise Corrupt(f"its contents do not have the digest {manifest.digest}")
-        return loaded
+        read = partial(self._parts.read, _folder(partition))
+        return Reading(manifest, read, self._serializers, keep_hashes=keep_hashes)
 
 
 def _folder(partition: int) -> str:
@@ -238,21 +245,3 @@ def _manifests(storage: Storage, folder: str) -> dict[str, Manifest]:
         with suppress(Corrupt):  # retired meanwhile, or damaged: `newest` sets it aside
             found[name] = _manifest(storage, folder, name)
     return found
-
-
-def _is_due(before: list[PartEntry], size: int) -> bool:
-    """Whether it is time for a new base."""
-    base, *increments = before
-    return len(before) >= _MOST_PARTS or sum(part.size for part in increments) + size >= base.size
-
-
-def _ordered(manifest: Manifest) -> list[PartEntry]:
-    """Its parts: entities from the oldest to its own, then its own memory. Raises `Corrupt` for any others."""
-    parts, own = manifest.parts, manifest.name
-    kinds = [part.kind for part in parts]
-    offsets = [part.name[:15] for part in parts]
-    if kinds != ["entities"] * (len(parts) - 1) + ["memory"] or len(parts) < 2:
-        raise Corrupt(f"its parts are {', '.join(kinds) or 'none'}, not entities and then memory")
-    if offsets != sorted(offsets) or not parts[-2].name.startswith(f"{own}/"):
-        raise Corrupt("its parts are not in their order")
-    return parts

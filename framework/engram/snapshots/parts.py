@@ -12,11 +12,15 @@ from engram.errors import Corrupt, Unavailable
 from engram.snapshots.manifest import PartEntry
 from engram.snapshots.storage import Storage
 
-ENTITIES = "entities.parquet"
 MEMORY = "memory.json"
-_NAME = re.compile(rf"\d{{15}}-[0-9a-f]{{8}}/({re.escape(ENTITIES)}|{re.escape(MEMORY)})")
+_NAME = re.compile(rf"\d{{15}}-[0-9a-f]{{8}}/(entities(-\d{{4,9}})?\.parquet|{re.escape(MEMORY)})")
 
 _logger = structlog.get_logger()
+
+
+def entities_name(number: int) -> str:
+    """Of the first, second and any other part with entities of a snapshot."""
+    return f"entities-{number:04}.parquet" if number else "entities.parquet"
 
 
 class Parts:

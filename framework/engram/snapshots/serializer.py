@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from engram.errors import Corrupt
-from engram.image.contents import EntityColumns, Memory, columns_of, rows_of
+from engram.image.contents import EntityColumns, Memory
 from engram.snapshots.manifest import PartEntry
 from engram.snapshots.parquet import ParquetJson
 
@@ -20,8 +20,14 @@ class Serializer(Protocol):
     def encode(self, entities: Sequence[EntityColumns]) -> bytes:
         """A part with these entities."""
 
-    def merge(self, parts: Sequence[bytes]) -> tuple[bytes, int]:
-        """One part with the newest row of every entity, and how many that are. Later parts are newer."""
+    def merge(
+        self, changes: Iterable[Iterable[bytes]], base: Iterable[bytes], limit: int
+    ) -> Iterator[tuple[bytes, int]]:
+        """Parts with the newest row of every entity, each of about `limit` bytes, and how many are in each.
+
+        `changes` has the parts of each change, the newest first, and `base` those that they go back to. An entity is
+        once in each of these. Parts are asked for one after the other, and may be larger than memory together.
+        """
 
     def decode(self, part: bytes) -> list[EntityColumns]:
         """The entities of a part, by type and version."""
@@ -48,13 +54,10 @@ class Serializers:
             raise Corrupt(f"its part {part.name} has the form {form}, and this Engram reads {names}: run a newer one")
         return self._known[form]
 
-    def merge(self, before: Sequence[tuple[PartEntry, bytes]], changed: bytes) -> tuple[bytes, int]:
-        """One part in the form of today, of older ones in any form and of what has changed since."""
-        if all(self.of(part) is self.writing for part, _ in before):
-            return self.writing.merge([*(data for _, data in before), changed])
-        older = [columns for part, data in before for columns in self.of(part).decode(data)]
-        newest = rows_of([*older, *self.writing.decode(changed)])
-        return self.writing.encode(columns_of(newest)), len(newest)
+    def today(self, part: PartEntry, data: bytes) -> bytes:
+        """A part in the form of today, whatever form it was written in."""
+        of = self.of(part)
+        return data if of is self.writing else self.writing.encode(of.decode(data))
 
 
 SERIALIZERS = Serializers(ParquetJson())

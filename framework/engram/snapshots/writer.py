@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from engram.clock import Clock
 from engram.errors import Unavailable
-from engram.snapshots.base import Contents, SnapshotStore
+from engram.image.contents import EntityColumns
+from engram.snapshots.base import Contents, SnapshotStore, release
 from engram.snapshots.manifest import Manifest
 
 
@@ -24,11 +25,11 @@ class Written(NamedTuple):
 class SnapshotWriter:
     """One thread that writes what it is given, in order. Ends with `close`, which waits for what was given.
 
-    `verify` raises for contents that could not be loaded again; they are not published. A store that hangs makes the
+    `verify` raises for entities that could not be loaded again; then nothing is published. A store that hangs makes the
     others wait, and nobody else.
     """
 
-    def __init__(self, store: SnapshotStore, clock: Clock, *, verify: Callable[[Contents], None]) -> None:
+    def __init__(self, store: SnapshotStore, clock: Clock, *, verify: Callable[[EntityColumns], None]) -> None:
         self._store = store
         self._verify = verify
         self._clock = clock
@@ -62,13 +63,19 @@ class SnapshotWriter:
     def _write(self, job: _Job) -> Written:
         try:
             contents = job.contents()
-            self._verify(contents)
+            expected = contents.changed
             job.after()
-            manifest = self._store.publish(job.partition, contents, created=self._clock())
-            contents.release()
+            given = contents._replace(columns=self._verified(contents.columns), expected=expected)
+            manifest = self._store.publish(job.partition, given, created=self._clock())
             return Written(job.partition, manifest, None)
         except Exception as problem:  # noqa: BLE001 - told to the shard, which goes on without this snapshot
             return Written(job.partition, None, problem)
+
+    def _verified(self, columns: Iterable[EntityColumns]) -> Iterator[EntityColumns]:
+        for some in columns:
+            self._verify(some)
+            yield some
+            release(some)
 
 
 class _Job(NamedTuple):

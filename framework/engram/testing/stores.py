@@ -130,7 +130,7 @@ class SnapshotConformance:
         """Many entities, and some large ones, come back as they were."""
         contents = _contents(1, [f"key {number}" for number in range(3000)])
         large = EntityRow("thing", "large", 1, b'{"text":"' + b"x" * 2_000_000 + b'"}')
-        contents.columns.extend(columns_of([large]))
+        contents = contents._replace(columns=columns_of([*contents.entities, large]), total=3001)
         store.publish(0, contents, created=_CREATED)
         loaded = store.newest(0)
         assert loaded is not None
