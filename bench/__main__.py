@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-_OTHERS = {"__init__", "__main__", "questions", "redis_server", "result", "served", "users"}
+_OTHERS = {"__init__", "__main__", "pipeline_frames", "questions", "redis_server", "result", "served", "users"}
 _NAMES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in _OTHERS)
 
 
