@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engram.errors import Corrupt
 from engram.image.contents import EntityColumns, Memory, columns_of, rows_of
 from engram.snapshots.manifest import PartEntry
-from engram.snapshots.parquet import ParquetJson
+from engram.snapshots.parquet import ParquetJson, table_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Serializer(Protocol):
@@ -22,6 +25,9 @@ class Serializer(Protocol):
 
     def merge(self, parts: Sequence[bytes]) -> tuple[bytes, int]:
         """One part with the newest row of every entity, and how many that are. Later parts are newer."""
+
+    def table(self, parts: Sequence[bytes]) -> pa.Table:
+        """The newest row of every entity, as columns of text: entity, key, version, state, rows."""
 
     def decode(self, part: bytes) -> list[EntityColumns]:
         """The entities of a part, by type and version."""
@@ -52,9 +58,18 @@ class Serializers:
         """One part in the form of today, of older ones in any form and of what has changed since."""
         if all(self.of(part) is self.writing for part, _ in before):
             return self.writing.merge([*(data for _, data in before), changed])
-        older = [columns for part, data in before for columns in self.of(part).decode(data)]
-        newest = rows_of([*older, *self.writing.decode(changed)])
+        newest = rows_of([*self._decoded(before), *self.writing.decode(changed)])
         return self.writing.encode(columns_of(newest)), len(newest)
+
+    def table(self, parts: Sequence[tuple[PartEntry, bytes]]) -> pa.Table:
+        """The newest row of every entity, of parts in any form."""
+        forms = {self.of(part).form for part, _ in parts}
+        if len(forms) == 1:
+            return self.of(parts[0][0]).table([data for _, data in parts])
+        return table_of(columns_of(rows_of(self._decoded(parts))))
+
+    def _decoded(self, parts: Sequence[tuple[PartEntry, bytes]]) -> list[EntityColumns]:
+        return [columns for part, data in parts for columns in self.of(part).decode(data)]
 
 
 SERIALIZERS = Serializers(ParquetJson())
