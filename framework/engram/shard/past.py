@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from engram.codec.codec import Codec
@@ -33,8 +34,8 @@ def image_at(
 ) -> Image:
     """The image of a partition at a moment. Nothing is changed, sent or set aside.
 
-    Raises `Misuse` for records that another version of the app has handled, unless `any_version`; `Corrupt` when the log
-    does not reach from the snapshot to the moment, or has what the app cannot decode.
+    Raises `Misuse` for records that another version of the app has handled, unless `any_version`; `Corrupt` when the
+    log does not reach from the snapshot to the moment, or has what the app cannot decode.
     """
     image = Image(partition, codec)
     loaded = None if store is None else snapshot_before(moment, partition, store)
@@ -47,10 +48,8 @@ def image_at(
         if not any_version:
             check_own(image, record)
 
-    try:
-        replay_until(image, log, moment.offset, effects=_dropped, progress=progress, check=check)
-    except _Reached:
-        pass
+    with suppress(_Reached):
+        replay_until(image, log, moment.offset, effects=dropped, progress=progress, check=check)
     return image
 
 
@@ -81,5 +80,5 @@ class _Reached(Exception):
     """The moment is there."""
 
 
-def _dropped(_handled: Handled) -> None:
+def dropped(_handled: Handled) -> None:
     """What is looked at sends nothing: what it would send is in the log already, or its owner's to send."""

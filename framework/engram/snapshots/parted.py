@@ -113,8 +113,8 @@ class PartedSnapshots:
         return self._load(manifest.partition, manifest)
 
     def entities(self, manifest: Manifest) -> pa.Table:
-        """The entities of a snapshot as columns of text: entity, key, version, state, rows. For who reads many and needs
-        nothing else of it: checksums are looked at, the digest is not taken. Raises `Corrupt` as `read` does."""
+        """The entities of a snapshot as columns of text: entity, key, version, state, rows. For who reads many and
+        needs nothing else of it: checksums are looked at, the digest is not taken. Raises `Corrupt` as `read` does."""
         self._check_of(manifest.partition, manifest)
         *entities, _ = _ordered(manifest)
         folder = _folder(manifest.partition)

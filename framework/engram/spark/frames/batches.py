@@ -23,7 +23,13 @@ ROWS = 10_000
 # The last moment of year 9999, in milliseconds: no calendar of Spark's or Python's goes further.
 _LAST = 253_402_300_799_999
 
-_TYPES = {"INT": IntegerType, "BIGINT": LongType, "STRING": StringType, "TIMESTAMP": TimestampType, "BOOLEAN": BooleanType}
+_TYPES = {
+    "INT": IntegerType,
+    "BIGINT": LongType,
+    "STRING": StringType,
+    "TIMESTAMP": TimestampType,
+    "BOOLEAN": BooleanType,
+}
 
 Columns = Sequence[list[Any]]
 
@@ -64,7 +70,7 @@ def batched(pieces: Iterable[Columns], schema: pa.Schema) -> Iterator[pa.RecordB
     columns: list[list[Any]] = [[] for _ in schema]
     for piece in pieces:
         for column, values in zip(columns, piece, strict=True):
-            column += values
+            column.extend(values)
         if len(columns[0]) >= ROWS:
             yield batch_of(columns, schema)
             columns = [[] for _ in schema]

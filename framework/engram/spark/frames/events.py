@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import takewhile
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, SimpleDataSourceStreamReader
@@ -56,7 +57,7 @@ class _EventReader(Reader):
             spans = [(p, *self.bounds.span("offset", 0, log.end(p))) for p in self.chosen(log.partitions)]
         return [Span(*span) for span in spans if span[1] < span[2]]
 
-    def read(self, span: Span) -> Iterator[pa.RecordBatch]:
+    def read(self, span: Any) -> Iterator[pa.RecordBatch]:
         prepare_worker(self.path)
         if not isinstance(span, Span):  # Spark's own, when there is nothing to read
             return
@@ -146,8 +147,6 @@ def _batch(events: Sequence[OutEvent]) -> pa.RecordBatch:
 
 def _columns(events: Sequence[OutEvent]) -> Columns:
     rows = [
-        (e.partition, e.offset, e.index, e.number, id_of(e), e.time, e.name, str(e.version), e.key)
-        + (e.body.decode(), cause_of(e), e.root)
-        for e in events
+        (*e[:4], id_of(e), e.time, e.name, str(e.version), e.key, e.body.decode(), cause_of(e), e.root) for e in events
     ]
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(12)]

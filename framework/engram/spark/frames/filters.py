@@ -38,7 +38,7 @@ class Bounds:
         """Takes the filters on these columns, whose names in the DataFrame have the prefix; gives back those that Spark
         must apply itself."""
         for each in filters:
-            path = getattr(each, "attribute", ())
+            path: tuple[str, ...] = getattr(each, "attribute", ())
             column = path[0].removeprefix(prefix) if len(path) == 1 and path[0].startswith(prefix) else ""
             value = getattr(each, "value", None)
             if column == "time" and isinstance(value, datetime):
@@ -59,9 +59,7 @@ class Bounds:
     def lets(self, column: str, value: int) -> bool:
         chosen = self.chosen.get(column)
         low, high = self.low.get(column), self.high.get(column)
-        return (
-            (chosen is None or value in chosen) and (low is None or value >= low) and (high is None or value <= high)
-        )
+        return (chosen is None or value in chosen) and (low is None or value >= low) and (high is None or value <= high)
 
     def kept(self, batch: pa.RecordBatch, columns: Iterable[str], prefix: str = "") -> pa.RecordBatch:
         """The rows that all of these columns let through."""
@@ -74,7 +72,7 @@ class Bounds:
                 batch = batch.filter(pc.is_in(batch[prefix + column], pa.array(sorted(wanted), pa.int64())))
         return batch
 
-    def _take_number(self, each: Filter, column: str, value: Any) -> bool:  # noqa: PLR0911 - one for each kind
+    def _take_number(self, each: Filter, column: str, value: Any) -> bool:
         if isinstance(each, In) and all(isinstance(one, int) for one in value):
             self._choose(column, frozenset(value))
             return True

@@ -124,8 +124,12 @@ class RowsOfRecords:
         versions = [str(version) for _, version in header.types]
         entities = [self._entities.get(name) for name in names]
         partition, offset, which = record.partition, record.offset, header.which
-        none = [None] * count
-        session, sequence, keys, origin, writer = none, none, none, none, none
+        none: list[Any] = [None] * count
+        session: list[Any] = none
+        sequence: list[Any] = none
+        keys: list[Any] = none
+        origin: list[Any] = none
+        writer: list[Any] = none
         if isinstance(header, CommandsHeader):
             session = [header.sessions[number] for number in header.session]
             sequence, writer = header.sequence, [header.writer] * count
@@ -155,10 +159,7 @@ class RowsOfRecords:
 
     def _bodies(self, header: BatchHeader, lines: list[bytes]) -> list[str]:
         groups = [self._split(line.decode()) for line in lines]
-        if len(groups) == 1:
-            bodies = list(groups[0])
-        else:
-            bodies = [next(groups[number]) for number in header.which]
+        bodies = list(groups[0]) if len(groups) == 1 else [next(groups[number]) for number in header.which]
         left = sum(1 for _ in chain.from_iterable(groups))
         if left or len(bodies) != len(header.which):
             raise ValueError(f"{len(bodies) + left} bodies for {len(header.which)} commands")

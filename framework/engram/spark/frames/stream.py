@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -60,9 +59,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, **{name: min(ends[name], start[name] + each) for name in behind}}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Span]:
-        return [
-            Span(int(name), start[name], end[name]) for name in end if name.isdigit() and start[name] < end[name]
-        ]
+        return [Span(int(name), start[name], end[name]) for name in end if name.isdigit() and start[name] < end[name]]
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
         prepare_worker(self.path)
