@@ -150,6 +150,7 @@ def _start(name: str, master: str, scratch: Path, settings: Mapping[str, str]) -
         "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # others do not read Spark's own kind
         "spark.sql.python.filterPushdown.enabled": "true",  # our formats read less for it
         **settings,
     }
