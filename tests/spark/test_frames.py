@@ -93,7 +93,9 @@ def test_filters_are_pushed_down_and_change_nothing(spark: Spark, story: Story):
         "partition in (0) and offset > 3": lambda r: r["partition"] == 0 and r["offset"] > 3,
         "entity = 'user' and name in ('follow', 'publish')": lambda r: r["name"] in ("follow", "publish"),
         f"time > '{middle}' and key = 'user1'": lambda r: r["time"] and r["time"] > middle and r["key"] == "user1",
-        f"time <= '{middle}' and offset in (1, 3)": lambda r: r["time"] and r["time"] <= middle and r["offset"] in (1, 3),
+        f"time <= '{middle}' and offset in (1, 3)": lambda r: (
+            r["time"] and r["time"] <= middle and r["offset"] in (1, 3)
+        ),
     }
     for condition, expected in tests.items():
         chosen = frame.where(condition)

@@ -147,17 +147,8 @@ class Snapshotting:
         return False
 
     def _check_decodable(self, contents: Contents) -> None:
-        """On the writer's thread. A handler can put a value into a field that encodes and does not come back."""
-        if self._codec.certain_states == self._codec.app.entities.keys():
-            return
-        for name, version, keys, states, _ in contents.columns:
-            if name in self._codec.certain_states:
-                continue
-            for key, state in zip(keys, states, strict=True):
-                try:
-                    self._codec.decode_entity(name, version, state)
-                except Corrupt as problem:
-                    raise Corrupt(f"{name} {key!r} holds what cannot be read back: {problem}") from problem
+        """On the writer's thread."""
+        check_decodable(self._codec, contents)
 
     def _note(self, written: Written) -> None:
         owned = self._owned[written.partition]
@@ -193,6 +184,19 @@ class Snapshotting:
             _logger.info("snapshot_published", partition=written.partition, **owned.figures.model_dump(), **savepoint)
             self._orders.fill(manifest)
         taking.freeze = None
+
+
+def check_decodable(codec: Codec, contents: Contents) -> None:
+    """Raises `Corrupt` for a state that cannot be read back: a handler can put a value into a field that encodes and
+    does not come back."""
+    for name, version, keys, states, _ in contents.columns:
+        if name in codec.certain_states:
+            continue
+        for key, state in zip(keys, states, strict=True):
+            try:
+                codec.decode_entity(name, version, state)
+            except Corrupt as problem:
+                raise Corrupt(f"{name} {key!r} holds what cannot be read back: {problem}") from problem
 
 
 def _contents(freeze: Freeze, taking: Taking, *, pause_ms: float, handed_over: float) -> Contents:

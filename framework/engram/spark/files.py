@@ -149,4 +149,9 @@ def _column(of: Any) -> type:
     return float if t.is_floating(of) else str
 
 
-_WRITERS: Mapping[str, Callable[[list[Sheet], Path, Path], dict[str, int]]] = {"parquet": _parquet, "csv": _csv, "json": _json, "sqlite": _sqlite}
+_WRITERS: Mapping[str, Callable[[list[Sheet], Path, Path], dict[str, int]]] = {
+    "parquet": _parquet,
+    "csv": _csv,
+    "json": _json,
+    "sqlite": _sqlite,
+}
