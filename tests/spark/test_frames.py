@@ -6,7 +6,6 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,7 +142,7 @@ def test_state_has_typed_columns_of_the_apps_types(spark: Spark, story: Story):
     for key, user in expected.items():
         row = found[key]
         assert row["name"] == user.name
-        assert {k: v for k, v in row["following"].items()}.keys() == user.following.keys()
+        assert row["following"].keys() == user.following.keys()
         assert row["followers"] == list(user.followers)
         assert [(e["author"], e["text"]) for e in row["timeline"]] == [(e.author, e.text) for e in user.timeline]
         assert {k: p["text"] for k, p in row["posts"].items()} == {k: p.text for k, p in user.posts.items()}

@@ -85,7 +85,8 @@ def checked(app: App, surveys: Sequence[Survey], *, anew: bool) -> list[Stretch]
         if found.owner is None or found.owner.ends is None:
             raise Misuse(
                 f"Partition {found.partition} was not ended cleanly, so what it had sent may not all be in the log, "
-                "and other code cannot tell. Start the version that ran last once more, and end it with `engram savepoint`."
+                "and other code cannot tell. Start the version that ran last once more, and end it with `engram "
+                "savepoint`."
             )
     return [Stretch(found.partition, found.owned_at + 1, None) for found in surveys]
 
