@@ -6,11 +6,14 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from engram.dev.kafka import Brokers
+from engram.errors import Misuse
 from engram.log.stream import id_of
+from engram.spark.problems import told_shortly
 from engram.spark.session import Spark
 
 from tests.spark.story import PEOPLE, SOCIAL, Story
@@ -30,15 +33,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """The app has lived, and was killed: there are snapshots, and records after the last."""
     folder = tmp_path_factory.mktemp("story")
-    url = f"sqlite:{folder / 'log.db'}"
-    if request.param == "kafka":
-        brokers: Brokers = request.getfixturevalue("kafka")
-        url = brokers.url(f"frames-{secrets.token_hex(4)}")
-    made = Story(folder, url)
+    made = Story(folder, _url(request, folder))
     made.live(savepoint="noon")
     made.live(people=PEOPLE[:6], kill=True)
     yield made
     made.close()
+
+
+def _url(request: pytest.FixtureRequest, folder: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:{folder / 'log.db'}"
+    brokers: Brokers = request.getfixturevalue("kafka")
+    return brokers.url(f"frames-{secrets.token_hex(4)}")
 
 
 def read(spark: Spark, story: Story, form: str, **options: Any) -> Any:
@@ -180,3 +186,64 @@ def test_the_rows_of_read_models_are_there(spark: Spark, story: Story):
     assert {row["board"] for row in ranking} == {"everybody"}
     assert {row["row"]["author"] for row in found} == {"user5"}
     assert found[0]["words"].startswith("hello from user5")
+
+
+# Streams
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def young(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    """A story of its own for a test that goes on with it."""
+    made = Story(tmp_path, _url(request, tmp_path))
+    made.live(people=PEOPLE[:8])
+    yield made
+    made.close()
+
+
+def follow(spark: Spark, story: Story, form: str, folder: Path, **options: Any) -> None:
+    """What a Structured Streaming job does that takes all there is and ends."""
+    where = {"app": "social", "log": story.url, **options}
+    stream = spark.session.readStream.format(form).options(**where).load()
+    place = folder / form
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(place / "rows"))
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+
+
+def test_a_stream_goes_on_where_it_stopped(spark: Spark, young: Story, tmp_path: Path):
+    """Two runs with the same checkpoint, and the app between them: every row of the log and every event is there once,
+    in small batches too."""
+    follow(spark, young, "engram.log", tmp_path, recordsPerBatch=16)
+    follow(spark, young, "engram.events", tmp_path)
+    young.live(people=PEOPLE[8:12])
+    follow(spark, young, "engram.log", tmp_path, recordsPerBatch=16)
+    follow(spark, young, "engram.events", tmp_path)
+
+    for form, place in (("engram.log", ("partition", "offset", "index")), ("engram.events", ("id",))):
+        streamed = spark.session.read.parquet(str(tmp_path / form / "rows"))
+        read_at_once = read(spark, young, form, app="social")
+        found = sorted(map(str, streamed.select(*place).collect()))
+        assert found == sorted(map(str, read_at_once.select(*place).collect()))
+        assert len(found) > 50
+
+
+def test_the_checkpoint_of_another_log_is_refused(spark: Spark, tmp_path: Path):
+    """A stream never goes on in a log that it was not in: one sentence says so."""
+    story = Story(tmp_path, f"sqlite:{tmp_path / 'log.db'}")
+    other = Story(tmp_path, f"sqlite:{tmp_path / 'other.db'}", partitions=3)
+    follow(spark, other, "engram.log", tmp_path)
+    story.close()
+    other.close()
+
+    with (
+        pytest.raises(
+            Misuse, match=r"The checkpoint is of app social with 3 partitions, and the log is of social with 2"
+        ),
+        told_shortly(),
+    ):
+        follow(spark, story, "engram.log", tmp_path)

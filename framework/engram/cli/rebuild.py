@@ -21,6 +21,7 @@ from engram.shard.reference import resolve_app
 from engram.shard.survey import Survey
 from engram.spark.batch import run_batch
 from engram.spark.rebuild import RebuildJob, Stretch
+from engram.spark.session import Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +53,20 @@ def rebuild_snapshots(options: RebuildOptions, spark_options: SparkOptions) -> N
         job.clear()
     started = time.monotonic()
     with batch_spark(f"rebuild {app.name}", spark_options) as spark:
-        surveys = run_batch(
-            spark, partitions, job.survey, on_progress=progress_of("reading", "records", len(partitions))
-        )
-        stretches = checked(app, surveys, anew=options.anew)
-        told = progress_of("rebuilding", "records", len(partitions))
-        rebuilt = run_batch(spark, stretches, job.rebuild, on_progress=told)
-        show_progress("installing ...")
-        aside = sum(run_batch(spark, rebuilt, job.install))
-    job.clear()
+        rebuilt, aside = run_rebuild(spark, app, job, partitions)
     _tell(app, rebuilt, aside, time.monotonic() - started, json=options.json)
+
+
+def run_rebuild(spark: Spark, app: App, job: RebuildJob, partitions: Sequence[int]) -> tuple[list[Rebuilt], int]:
+    """What came of each partition, and how many snapshots of the app were set aside."""
+    count = len(partitions)
+    surveys = run_batch(spark, partitions, job.survey, on_progress=progress_of("reading", "records", count))
+    stretches = checked(app, surveys, anew=job.anew)
+    rebuilt = run_batch(spark, stretches, job.rebuild, on_progress=progress_of("rebuilding", "records", count))
+    show_progress("installing ...")
+    aside = sum(run_batch(spark, rebuilt, job.install))
+    job.clear()
+    return rebuilt, aside
 
 
 def checked(app: App, surveys: Sequence[Survey], *, anew: bool) -> list[Stretch]:
