@@ -26,7 +26,7 @@ from tests.spark.running import ROOT, START_S, eventually
 pytestmark = pytest.mark.spark
 
 MORTAL, NEWER = "tests.spark.mortal:app", "tests.spark.mortal:newer"
-GIVEN = 120
+GIVEN = 160
 
 
 class Pots:
@@ -38,11 +38,12 @@ class Pots:
         self.snapshots = folder / "snapshots"
         self.log = open_log(url, app.name, partitions=2, create=True)
         self.store = FileSnapshots(self.snapshots, app.name)
-        self.network = Network(app=app, log=self.log, store=self.store)
+        self.network = Network(app=app, log=self.log, store=self.store, reopen=lambda: open_log(url, app.name))
         owner = self.network.start(snapshot_every=40)
+        # One of the last looks into the folder, when snapshots were made of what is before it.
+        looking = max(number for number in range(GIVEN - 10) if self.network.home(f"pot{number % 7}") == 1)
         for number in range(GIVEN):
-            # One looks into the folder, in the middle of its partition.
-            place = str(folder) if number == GIVEN // 2 else ""
+            place = str(folder) if number == looking else ""
             to = f"pot{(number + 1) % 7}"
             self.network.send(f"pot{number % 7}", Give(coin=number, to=to, folder=place))
         self.network.settle(owner)
