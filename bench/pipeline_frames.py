@@ -1,8 +1,8 @@
 """The parts of `pipeline` about DataFrames and `engram rebuild`.
 
-The traffic is the hot path's, in four partitions: a thousand commands a record, on the embedded log. Every reader answers
-the same question over all columns' rows: how many there are, and how long their texts. Rebuilding is the job itself,
-without the start of Spark: on one core and on two, beside the same records handled in this process, with nothing around.
+The traffic is the hot path's, in four partitions: a thousand commands a record, on the embedded log. Every reader
+answers the same question: how many rows there are, and how long their texts. Rebuilding is the job itself, without the
+start of Spark: on one core and on two, beside the same records handled in this process, with nothing around.
 """
 
 from __future__ import annotations
