@@ -53,9 +53,7 @@ class _EventReader(Reader):
         return list(self.bounds.take(filters, numbers=_NUMBERS, texts=_TEXTS))
 
     def partitions(self) -> Sequence[Span]:
-        with closing(self.where.open_log(EventSource.form)) as log:
-            spans = [(p, *self.bounds.span("offset", 0, log.end(p))) for p in self.chosen(log.partitions)]
-        return [Span(*span) for span in spans if span[1] < span[2]]
+        return self.spans(EventSource.form)
 
     def read(self, span: Any) -> Iterator[pa.RecordBatch]:
         prepare_worker(self.path)

@@ -55,12 +55,10 @@ class LogReader(Reader):
 
     def partitions(self) -> Sequence[Span]:
         limit = max(1, int(self.options.get("recordsPerTask", RECORDS_PER_TASK)))
-        with closing(self.where.open_log(LogSource.form)) as log:
-            spans = [(p, *self.bounds.span("offset", 0, log.end(p))) for p in self.chosen(log.partitions)]
         return [
-            Span(partition, begin, min(begin + limit, end))
-            for partition, start, end in spans
-            for begin in range(start, end, limit)
+            Span(span.partition, begin, min(begin + limit, span.end))
+            for span in self.spans(LogSource.form)
+            for begin in range(span.start, span.end, limit)
         ]
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:

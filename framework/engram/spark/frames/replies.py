@@ -54,9 +54,7 @@ class _ReplyReader(Reader):
 
     def partitions(self) -> Sequence[Span]:
         """One for each partition: a record can be handled only after all before it, or after a snapshot."""
-        with closing(self.where.open_log(ReplySource.form)) as log:
-            spans = [(p, *self.bounds.span("offset", 0, log.end(p))) for p in self.chosen(log.partitions)]
-        return [Span(*span) for span in spans if span[1] < span[2]]
+        return self.spans(ReplySource.form)
 
     def read(self, span: Any) -> Iterator[pa.RecordBatch]:
         prepare_worker(self.path)

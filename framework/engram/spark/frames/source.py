@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -53,3 +54,9 @@ class Reader(DataSourceReader):
     def chosen(self, partitions: int) -> list[int]:
         """The partitions that the filters let through."""
         return [partition for partition in range(partitions) if self.bounds.lets("partition", partition)]
+
+    def spans(self, form: str) -> list[Span]:
+        """The records of each partition that the filters let through."""
+        with closing(self.where.open_log(form)) as log:
+            found = [(p, *self.bounds.span("offset", 0, log.end(p))) for p in self.chosen(log.partitions)]
+        return [Span(*span) for span in found if span[1] < span[2]]
