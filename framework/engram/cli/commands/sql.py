@@ -44,12 +44,14 @@ def sql(
     master: Master = "",
     spark_conf: SparkConf = None,
     spark_output: SparkOutput = False,
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Ask in SQL: an app's entities, read models, log, events and replies are tables."""
     from engram.cli.batch import options_beside
     from engram.cli.sql import Data, ask_sql
 
     data = Data(reference=reference, log=log, snapshots=snapshots, at=at)
+    form = "json" if json else form
     ask_sql(data, statement, form, output, options_beside(log, master, spark_conf, output=spark_output))
 
 
