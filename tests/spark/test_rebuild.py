@@ -111,7 +111,7 @@ def test_snapshots_come_back_although_a_task_is_killed(spark: Spark, both: Pots)
     assert any(each.begun > 0 for each in found)
     assert both.installed() == both.wanted()
     assert (aside, [each.left for each in found]) == (0, [0, 0])
-    assert list((both.folder / "snapshots-rebuild" / "mortal").iterdir()) == []
+    assert list((both.snapshots / "rebuild.work" / "1" / "mortal").iterdir()) == []
     again = both.network.start()
     assert sum(p.replayed for p in again.shard.status().partitions) == 0
 
@@ -126,12 +126,12 @@ def test_the_apps_own_snapshots_are_compared_with(spark: Spark, pots: Pots):
     loaded = pots.store.newest(0)
     wrong = loaded.contents._replace(memory=loaded.memory.model_copy(update={"time": 7, "offset": 3}))
     pots.store.publish(0, wrong, created=0)
-    before = sorted(path.name for path in pots.snapshots.rglob("*"))
+    before = sorted(path.name for path in (pots.snapshots / "mortal").rglob("*"))
     with pytest.raises(
         Corrupt, match=r"Partition 0 comes to another state at record 3 than .* add --anew\. Nothing was"
     ):
         pots.rebuild(spark)
-    assert sorted(path.name for path in pots.snapshots.rglob("*")) == before
+    assert sorted(path.name for path in (pots.snapshots / "mortal").rglob("*")) == before
 
 
 def test_another_version_reads_the_log_anew_only_when_it_is_told_to(spark: Spark, pots: Pots):
@@ -175,7 +175,7 @@ def test_after_a_kill_of_the_driver_it_goes_on(spark: Spark, pots: Pots):
     def half_done() -> bool:
         assert driver.poll() is None, driver.communicate()
         below[:] = psutil.Process(driver.pid).children(recursive=True)
-        return any(pots.folder.glob("snapshots-rebuild/mortal/partition-*/*.json"))
+        return any(pots.folder.glob("snapshots/rebuild.work/1/mortal/partition-*/*.json"))
 
     try:
         assert eventually(half_done, START_S)

@@ -47,8 +47,10 @@ class RebuildJob:
 
     @property
     def work(self) -> str:
-        """Where rebuilt snapshots are until all of them are there."""
-        return f"{self.snapshots.rstrip('/')}-rebuild"
+        """Where rebuilt snapshots are until all of them are there: those of another version are no use to go on from,
+        nor those that were compared where nobody is to compare. No app can have such a name."""
+        version = resolve_app(self.reference).version
+        return f"{self.snapshots.rstrip('/')}/rebuild.work/{version}{'-anew' if self.anew else ''}"
 
     def survey(self, partition: int, tell: Tell) -> Survey:
         with closing(open_log(self.log, resolve_app(self.reference).name)) as log:
