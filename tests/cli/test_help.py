@@ -45,6 +45,7 @@ def test_the_commands_are_those_of_the_reference():
         "ask",
         "dev kafka",
         "doctor",
+        "export",
         "log copy",
         "log show",
         "log tail",
@@ -53,6 +54,7 @@ def test_the_commands_are_those_of_the_reference():
         "quarantine list",
         "quarantine retry",
         "quarantine show",
+        "rebuild",
         "replay",
         "run",
         "savepoint",
@@ -66,6 +68,7 @@ def test_the_commands_are_those_of_the_reference():
         "snapshot show",
         "snapshot take",
         "snapshot verify",
+        "sql",
         "tail",
         "trace",
     ]

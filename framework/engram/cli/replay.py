@@ -8,9 +8,10 @@ from typing import Any
 from engram.cli.output import say_json, show_progress, show_table
 from engram.codec.codec import Codec
 from engram.codec.record import Record
-from engram.image.image import Handled, Image
+from engram.image.image import Image
 from engram.log.base import Log
 from engram.log.open import open_log
+from engram.shard.past import dropped
 from engram.shard.reference import resolve_app
 from engram.shard.replay import Check, replay_until
 
@@ -59,9 +60,5 @@ def replayed(log: Log, codec: Codec, partition: int, end: int, *, check: Check =
     def progress() -> None:
         show_progress(f"replaying: partition {partition}, record {image.offset:,} of {end:,}")
 
-    replay_until(image, log, end, effects=_dropped, progress=progress, check=check)
+    replay_until(image, log, end, effects=dropped, progress=progress, check=check)
     return image
-
-
-def _dropped(_handled: Handled) -> None:
-    """A replay to look at sends nothing: what it would send is in the log already."""

@@ -112,17 +112,21 @@ def _check_records(manifest: Manifest, app: App, log: Log) -> None:
     """That nobody is at work on the partition, and that all records after the savepoint are this version's."""
     owners = [Epoch.model_validate_json(r.payload) for r in log.read(manifest.partition, manifest.epoch, limit=1)]
     handled = handled_after(log, manifest.partition, manifest, see_epoch=owners.append)
-    owner = owners[-1]
-    status = status_at(owner.address, seconds=_ANSWER_S) if owner.ends is None else None
-    if status is not None and status.owner == owner.owner:
-        raise Misuse(
-            f"{app.name} is running: shard {status.shard} (process {status.pid}) has partition {manifest.partition}. "
-            "Stop it first."
-        )
+    check_stopped(app, manifest.partition, owners[-1])
     handled.pop(app.version, None)
     for version, count in handled.items():
         raise Misuse(
             f"This is version {app.version} of {app.name}, but {count:,} records of partition {manifest.partition} "
             f"after savepoint {manifest.savepoint} were handled by version {version}: they would mean something else "
             f"now. Use the code of version {version}, or choose a savepoint that version {version} has ended with."
+        )
+
+
+def check_stopped(app: App, partition: int, owner: Epoch) -> None:
+    """Raises `Misuse` when the owner of a partition, as its log has it, is at work."""
+    status = status_at(owner.address, seconds=_ANSWER_S) if owner.ends is None else None
+    if status is not None and status.owner == owner.owner:
+        raise Misuse(
+            f"{app.name} is running: shard {status.shard} (process {status.pid}) has partition {partition}. Stop it "
+            "first."
         )

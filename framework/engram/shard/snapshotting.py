@@ -62,7 +62,7 @@ class Snapshotting:
         self._clock = clock
         self._slice_bytes = SLICE_BYTES
         self._stop_by: float | None = None
-        self._writer = SnapshotWriter(store, clock, verify=self._check_decodable)
+        self._writer = SnapshotWriter(store, clock, verify=partial(check_decodable, codec))
 
     def go_on(self, serving: Iterable[Owned]) -> None:
         """A slice of what is under way, and what is due begins."""
@@ -205,17 +205,6 @@ class Snapshotting:
             owned.taking.passing.fail(problem)  # the writer tells what has come of it
         owned.image.end_freeze()
 
-    def _check_decodable(self, columns: EntityColumns) -> None:
-        """On the writer's thread. A handler can put a value into a field that encodes and does not come back."""
-        name, version, keys, states, _ = columns
-        if name in self._codec.certain_states:
-            return
-        for key, state in zip(keys, states, strict=True):
-            try:
-                self._codec.decode_entity(name, version, state)
-            except Corrupt as problem:
-                raise Corrupt(f"{name} {key!r} holds what cannot be read back: {problem}") from problem
-
     def _note(self, written: Written) -> None:
         owned = self._owned[written.partition]
         taking, manifest = owned.taking, written.manifest
@@ -251,6 +240,19 @@ class Snapshotting:
             _logger.info("snapshot_published", partition=written.partition, **owned.figures.model_dump(), **savepoint)
             self._orders.fill(manifest)
         taking.freeze = taking.passing = None
+
+
+def check_decodable(codec: Codec, columns: EntityColumns) -> None:
+    """Raises `Corrupt` for a state that cannot be read back: a handler can put a value into a field that encodes and
+    does not come back."""
+    name, version, keys, states, _ = columns
+    if name in codec.certain_states:
+        return
+    for key, state in zip(keys, states, strict=True):
+        try:
+            codec.decode_entity(name, version, state)
+        except Corrupt as problem:
+            raise Corrupt(f"{name} {key!r} holds what cannot be read back: {problem}") from problem
 
 
 def _contents(freeze: Freeze, taking: Taking, passing: Passing, *, handed_over: float) -> Contents:

@@ -47,10 +47,18 @@ def open_store(
     if folder is not None:
         if not create and not (folder / app).is_dir():
             raise Misuse(f"There are no snapshots of {app} in {url}: check the path.")
-        return PartedSnapshots(FileStorage(folder / app), app, keep=keep)
+        return PartedSnapshots(open_storage(url, app), app, keep=keep)
+    return PartedSnapshots(open_storage(url, app), app, keep=keep, copy=_copy(copy, app))
+
+
+def open_storage(url: str, app: str) -> Storage:
+    """What the snapshots of `app` at `url` are written to. A local folder is made."""
+    folder = local_folder(url)
+    if folder is not None:
+        return FileStorage(folder / app)
     from engram.snapshots.remote import RemoteStorage
 
-    return PartedSnapshots(RemoteStorage(url, app), app, keep=keep, copy=_copy(copy, app))
+    return RemoteStorage(url, app)
 
 
 def _copy(folder: Path | None, app: str) -> Storage | None:

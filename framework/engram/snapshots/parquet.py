@@ -36,18 +36,7 @@ class ParquetJson:
 
     def encode(self, entities: Sequence[EntityColumns]) -> bytes:
         """A part with these entities."""
-        import pyarrow as pa
-
-        schema = pa.schema([(name, pa.string()) for name in _COLUMNS])
-        batches = []
-        for name, version, keys, states, rows in entities:
-            for start in range(0, len(keys), _AT_ONCE):
-                some = keys[start : start + _AT_ONCE]
-                same = [pa.repeat(text, len(some)) for text in (name, str(version))]
-                state = pa.array(states[start : start + _AT_ONCE], pa.string())
-                read = pa.array(rows[start : start + _AT_ONCE] or [None] * len(some), pa.string())
-                batches.append(pa.record_batch([same[0], pa.array(some, pa.string()), same[1], state, read], schema))
-        return _encode(pa.Table.from_batches(batches, schema))
+        return _encode(table_of(entities))
 
     def merge(
         self, changes: Iterable[Iterable[bytes]], base: Iterable[bytes], limit: int
@@ -66,6 +55,17 @@ class ParquetJson:
         if any(map(len, tables)) or not given:
             merged = pa.concat_tables(tables)
             yield _encode(merged), len(merged)
+
+    def table(self, parts: Sequence[bytes]) -> pa.Table:
+        """The newest row of every entity, as columns of text. Raises `Corrupt` for what is no such part."""
+        import pyarrow as pa
+
+        table = pa.concat_tables([_table(part) for part in parts])
+        if len(parts) == 1:
+            return table
+        table = table.append_column("place", pa.array(range(len(table)), pa.int64()))
+        newest = table.group_by(["entity", "key"], use_threads=False).aggregate([("place", "max")])["place_max"]
+        return table.take(newest).drop_columns(["place"])
 
     def decode(self, part: bytes) -> list[EntityColumns]:
         """The entities of a part by type and version. Raises `Corrupt` for what is no such part."""
@@ -96,6 +96,22 @@ class ParquetJson:
             return Memory.model_validate_json(part)
         except ValueError as problem:
             raise Corrupt(f"its memory cannot be read: {problem}") from problem
+
+
+def table_of(entities: Sequence[EntityColumns]) -> pa.Table:
+    """Entities as columns of text: entity, key, version, state, rows."""
+    import pyarrow as pa
+
+    schema = pa.schema([(name, pa.string()) for name in _COLUMNS])
+    batches = []
+    for name, version, keys, states, rows in entities:
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            same = [pa.repeat(text, len(some)) for text in (name, str(version))]
+            state = pa.array(states[start : start + _AT_ONCE], pa.string())
+            read = pa.array(rows[start : start + _AT_ONCE] or [None] * len(some), pa.string())
+            batches.append(pa.record_batch([same[0], pa.array(some, pa.string()), same[1], state, read], schema))
+    return pa.Table.from_batches(batches, schema)
 
 
 def _encode(table: pa.Table) -> bytes:

@@ -34,7 +34,7 @@ class Reading:
         self.hashes: Hashes | None = None
         self.problem: Corrupt | None = None
         self._whole = False
-        *_, of_memory = _ordered(manifest)
+        *_, of_memory = ordered(manifest)
         self._memory = serializers.of(of_memory).decode_memory(read(of_memory))
         # The digest leaves these out: they say who owned the partition, not what is in it.
         for name in ("offset", "epoch", "app_version"):
@@ -88,7 +88,7 @@ class Reading:
             raise Corrupt(f"its contents do not have the digest {manifest.digest}")
 
 
-def _ordered(manifest: Manifest) -> list[PartEntry]:
+def ordered(manifest: Manifest) -> list[PartEntry]:
     """Its parts: entities from the oldest to its own, then its own memory. Raises `Corrupt` for any others."""
     parts, own = manifest.parts, manifest.name
     kinds = [part.kind for part in parts]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engram.errors import Corrupt
-from engram.image.contents import EntityColumns, Memory
+from engram.image.contents import EntityColumns, Memory, columns_of, rows_of
 from engram.snapshots.manifest import PartEntry
-from engram.snapshots.parquet import ParquetJson
+from engram.snapshots.parquet import ParquetJson, table_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Serializer(Protocol):
@@ -28,6 +31,9 @@ class Serializer(Protocol):
         `changes` has the parts of each change, the newest first, and `base` those that they go back to. An entity is
         once in each of these. Parts are asked for one after the other, and may be larger than memory together.
         """
+
+    def table(self, parts: Sequence[bytes]) -> pa.Table:
+        """The newest row of every entity, as columns of text: entity, key, version, state, rows."""
 
     def decode(self, part: bytes) -> list[EntityColumns]:
         """The entities of a part, by type and version."""
@@ -58,6 +64,16 @@ class Serializers:
         """A part in the form of today, whatever form it was written in."""
         of = self.of(part)
         return data if of is self.writing else self.writing.encode(of.decode(data))
+
+    def table(self, parts: Sequence[tuple[PartEntry, bytes]]) -> pa.Table:
+        """The newest row of every entity, of parts in any form."""
+        forms = {self.of(part).form for part, _ in parts}
+        if len(forms) == 1:
+            return self.of(parts[0][0]).table([data for _, data in parts])
+        return table_of(columns_of(rows_of(self._decoded(parts))))
+
+    def _decoded(self, parts: Sequence[tuple[PartEntry, bytes]]) -> list[EntityColumns]:
+        return [columns for part, data in parts for columns in self.of(part).decode(data)]
 
 
 SERIALIZERS = Serializers(ParquetJson())

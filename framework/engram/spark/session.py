@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,6 +65,17 @@ class Spark:
 
     def __exit__(self, *_problem: object) -> None:
         self.close()
+
+    @cached_property
+    def session(self) -> Any:
+        """A SparkSession on it that knows our formats."""
+        from pyspark.sql import SparkSession
+
+        from engram.spark.frames.register import register
+
+        session = SparkSession(self.context)
+        register(session)
+        return session
 
     @property
     def host(self) -> str:
@@ -136,6 +148,10 @@ def _start(name: str, master: str, scratch: Path, settings: Mapping[str, str]) -
         "spark.task.maxFailures": str(TASK_FAILURES),
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # others do not read Spark's own kind
+        "spark.sql.python.filterPushdown.enabled": "true",  # our formats read less for it
         **settings,
     }
     if re.fullmatch(r"local\[[^,\]]+\]", master):

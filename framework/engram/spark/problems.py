@@ -1,0 +1,69 @@
+"""What Spark says when something goes wrong, in one sentence."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from engram import errors
+from engram.errors import EngramError, Misuse, Unavailable
+from engram.spark.job import cause_of
+
+# The last line of a Python traceback, in the middle of Spark's own words.
+_OURS = re.compile(r"^(engram\.[\w.]+)\.(\w+): (.+)$", re.MULTILINE)
+# [SOME_CLASS.SUB] What is wrong. SQLSTATE: 42601 (line 1, pos 0)
+_CONDITION = re.compile(r"^\[([A-Z0-9_.]+)\] (.+?)(?: SQLSTATE: .*)?$", re.MULTILINE)
+_PLACE = re.compile(r"line (\d+),? pos (\d+)")
+
+
+@contextmanager
+def told_shortly() -> Iterator[None]:
+    """Raises Spark's errors as ours: one that our own code raised in a task as it was, `Misuse` for a statement that is
+    not right, and `Unavailable` for all else."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    # PySpark writes every error with its page of Java to stderr, besides raising it.
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    except (PySparkException, Py4JError) as problem:
+        raise short(problem) from problem
+    finally:
+        logger.disabled = before
+
+
+def short(problem: Exception) -> EngramError:
+    text = str(problem)
+    ours = _OURS.findall(text)
+    if ours:
+        _, name, said = ours[-1]
+        kind = getattr(errors, name, Misuse)
+        return kind(said.strip()) if isinstance(kind, type) and issubclass(kind, EngramError) else Misuse(said.strip())
+    condition = _CONDITION.search(text)
+    of_statement = type(problem).__name__ in {"AnalysisException", "ParseException", "IllegalArgumentException"}
+    if condition is None:
+        said = cause_of(problem)
+    else:
+        place = _PLACE.search(text)
+        where = f" (line {place[1]}, column {int(place[2]) + 1})" if place else ""
+        said = f"{condition[2].strip().rstrip('.')}{where}"
+    if of_statement or (condition is not None and condition[1].split(".")[0] in _OF_VALUES):
+        return Misuse(f"Spark cannot run the statement: {said}.")
+    return Unavailable(f"The Spark job has failed: {said}. Run it again.")
+
+
+# What a statement does to values that are not as it takes them to be: no other run will help.
+_OF_VALUES = {
+    "ARITHMETIC_OVERFLOW",
+    "CAST_INVALID_INPUT",
+    "CAST_OVERFLOW",
+    "DIVIDE_BY_ZERO",
+    "INVALID_ARRAY_INDEX",
+    "INVALID_VARIANT_CAST",
+    "REMAINDER_BY_ZERO",
+    "USER_RAISED_EXCEPTION",
+}

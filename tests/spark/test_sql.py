@@ -1,0 +1,214 @@
+"""`engram sql` and `engram export`: tables on a real Spark, files, and what is refused in one sentence."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from engram.cli.sql import statements
+from engram.errors import Misuse
+from engram.log.open import absolute_url
+from engram.spark.files import Sheet, write_file
+from engram.spark.plain import distinct, json_lines, plain
+from engram.spark.problems import told_shortly
+from engram.spark.session import Spark
+from engram.spark.tables import Tables, tables_of
+
+from tests.cli.saying import Engram, Java, sentence
+from tests.spark.running import ROOT, START_S
+from tests.spark.story import PEOPLE, SOCIAL, Story
+
+spark_test = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("sql")
+    made = Story(folder, f"sqlite:{folder / 'log.db'}")
+    made.live(savepoint="noon")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def tables(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
+    log_file = tmp_path_factory.mktemp("spark") / "spark.log"
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
+    with Spark(name="sql", master="local[2]", slots=1, log_file=log_file, settings=settings) as spark:
+        found = tables_of(SOCIAL, log=absolute_url(story.url), snapshots=story.snapshots)
+        yield Tables(spark.session, found)
+
+
+@spark_test
+def test_entities_read_models_and_the_rest_are_tables(tables: Tables):
+    """A join over state, log and a read model; state itself is VARIANT."""
+    (row,) = tables.ask(
+        "select u.name, size(u.followers) as followers, m.score, count(*) as commands "
+        "from user u join most_followed m on m.row = u.key join log l on l.key = u.key "
+        "where u.key = 'user5' and l.kind = 'commands' group by all"
+    ).collect()
+    states = tables.ask("select state:name::string as name from state where entity = 'user' order by name").collect()
+
+    assert (row.name, row.followers, row.score) == ("User5", 3, 3.0)
+    assert row.commands == 6  # register, four follows, publish
+    assert [state.name for state in states] == sorted(key.title() for key in PEOPLE)
+    assert {t.tableName for t in tables.ask("show tables").collect()} >= {"user", "tag", "rules", "log", "replies"}
+
+
+@spark_test
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("selec 1", "Spark cannot run the statement: Syntax error at or near 'selec' (line 1, column 1)."),
+        ("select nobody from user", "Spark cannot run the statement: A column, variable, or function parameter with"),
+        ("select * from usr", "Spark cannot run the statement: The table or view `usr` cannot be found"),
+        ("select 1 / cast(name as int) from user", "Spark cannot run the statement: "),
+    ],
+)
+def test_a_wrong_statement_is_one_sentence(tables: Tables, statement: str, said: str):
+    """Without a page of Java, and nothing of it on stderr."""
+    with pytest.raises(Misuse) as refused, told_shortly():
+        tables.ask(statement).collect()
+
+    assert str(refused.value).startswith(said)
+    assert "\n" not in str(refused.value)
+
+
+@spark_test
+def test_files_have_what_the_tables_have(tables: Tables, tmp_path: Path):
+    """Parquet with types, CSV and SQLite with plain values, lines of JSON; an empty one too."""
+    users = tables.frame("user").orderBy("key")
+    count = len(PEOPLE)
+
+    assert write_file([Sheet("user", users)], tmp_path / "u.parquet", "parquet") == {"user": count}
+    assert write_file([Sheet("user", users)], tmp_path / "u.csv", "csv") == {"user": count}
+    assert write_file([Sheet("user", users)], tmp_path / "u.json", "json") == {"user": count}
+    both = [Sheet("user", users, "key"), Sheet("events", tables.frame("events"), "id")]
+    counts = write_file(both, tmp_path / "u.db", "sqlite")
+    assert write_file([Sheet("none", users.where("false"))], tmp_path / "none.parquet", "parquet") == {"none": 0}
+
+    kept = pq.read_table(tmp_path / "u.parquet")
+    assert kept["key"].to_pylist() == sorted(PEOPLE)
+    assert str(kept.schema.field("since").type) == "timestamp[us, tz=UTC]"
+    assert pq.read_table(tmp_path / "none.parquet").schema.names == kept.schema.names
+    with (tmp_path / "u.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [line["key"] for line in lines] == sorted(PEOPLE)
+    assert lines[0]["since"].endswith("Z")
+    assert json.loads(lines[0]["followers"]) == kept["followers"].to_pylist()[0]
+    objects = [json.loads(line) for line in (tmp_path / "u.json").read_text().splitlines()]
+    assert [one["key"] for one in objects] == sorted(PEOPLE)
+    db = sqlite3.connect(tmp_path / "u.db")
+    assert db.execute("select count(*) from user").fetchone() == (count,)
+    assert db.execute("select count(*) from events").fetchone() == (counts["events"],)
+    assert db.execute("select key from user where key = 'user3'").fetchone() == ("user3",)
+    assert [row[1] for row in db.execute("pragma table_info(user)") if row[5]] == ["key"]
+    db.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["none.parquet", "u.csv", "u.db", "u.json", "u.parquet"]
+
+
+@spark_test
+def test_a_file_that_cannot_be_whole_is_not_there(tables: Tables, tmp_path: Path):
+    """A task fails while it is written: no file, and nothing left beside it; one that is there is not touched."""
+    bad = tables.ask("select 1 / cast(name as int) from user")
+    with pytest.raises(Misuse, match="Spark cannot run the statement"):
+        write_file([Sheet("bad", bad)], tmp_path / "bad.csv", "csv")
+    assert list(tmp_path.iterdir()) == []
+
+    (tmp_path / "there.csv").write_text("mine")
+    with pytest.raises(Misuse, match=r"there.csv is there already: choose another name, or remove it first\."):
+        write_file([Sheet("user", tables.frame("user"))], tmp_path / "there.csv", "csv")
+    assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+@spark_test
+def test_plain_values_and_names_that_come_twice(tables: Tables):
+    """What holds others is JSON text; a second column of a name gets a number."""
+    frame = tables.ask(
+        "select 1 as a, 2 as A, map('x', 1) as m, timestamp'2026-01-31 12:00:00' as t, "
+        "cast('hi' as binary) as b, 1.50 as d, cast(null as int) as n"
+    )
+    (row,) = plain(frame).collect()
+    (line,) = json_lines(frame).collect()
+
+    assert row.asDict() == {
+        "a": 1, "A_2": 2, "m": '{"x":1}', "t": "2026-01-31T12:00:00.000000Z", "b": "aGk=", "d": "1.50", "n": None
+    }  # fmt: skip
+    assert json.loads(line.row)["n"] is None
+    assert distinct(["x", "X", "x_2", "x"]) == ["x", "X_2", "x_2_2", "x_3"]
+
+
+def command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "engram.cli.main", *arguments]
+    return subprocess.run(line, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=2 * START_S, check=False)
+
+
+@spark_test
+def test_the_command_answers_statements_and_ends_at_a_wrong_one(story: Story):
+    """From a pipe: JSON on stdout, one sentence on stderr, exit code 2."""
+    said = command(
+        *("sql", SOCIAL, "--log", story.url, "--snapshots", story.snapshots, "--at", "noon", "--format", "json"),
+        *("--master", "local[1]"),
+        stdin="select key, size(following) as f from user where key = 'user1'; -- a ; comment\nselect * from nothing",
+    )
+
+    assert json.loads(said.stdout) == {"key": "user1", "f": 3}
+    assert said.returncode == 2
+    (line,) = said.stderr.splitlines()
+    assert line.startswith("engram: Spark cannot run the statement: The table or view `nothing` cannot be found")
+
+
+@spark_test
+def test_export_writes_a_database_for_datasette(story: Story, tmp_path: Path):
+    """Several tables in one file, each with its key; and how many rows."""
+    target = tmp_path / "social.db"
+    said = command(
+        *("export", SOCIAL, "user", "most_followed", "--log", story.url, "--snapshots", story.snapshots),
+        *("--to", str(target), "--master", "local[1]", "--json"),
+    )
+
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["rows"] == {"user": 24, "most_followed": 23}
+    db = sqlite3.connect(target)
+    assert db.execute("select row from most_followed order by score desc, row limit 1").fetchone() == ("user10",)
+    db.close()
+
+
+# Refused before any Spark is started
+
+
+def test_what_is_wrong_is_told_before_spark_starts(engram: Engram, java: Java, story: Story, tmp_path: Path):
+    """Another app's log, no log, a file that is there, a file of no kind, a table that is not there, Parquet on a
+    screen: exit code 2, and a Java that could not run Spark is not even tried."""
+    java("17.0.1")
+    there = tmp_path / "there.csv"
+    there.touch()
+    log = ("--log", story.url)
+
+    def refused(*arguments: object) -> str:
+        return sentence(engram(*arguments), 2)
+
+    assert "belongs to app 'social', not to 'mortal'" in refused("sql", "tests.spark.mortal:app", "select 1", *log)
+    assert "There is no log at" in refused("sql", SOCIAL, "select 1", "--log", "sqlite:none.db")
+    assert "there.csv is there already" in refused("sql", SOCIAL, "select 1", *log, "--output", there)
+    assert "Parquet is nothing for a screen" in refused("sql", SOCIAL, "select 1", *log, "--format", "parquet")
+    assert "--output takes what one statement gives" in refused("sql", SOCIAL, *log, "--output", tmp_path / "x.csv")
+    assert "x.xls says no kind of file" in refused("export", SOCIAL, "user", *log, "--to", tmp_path / "x.xls")
+    assert "There is no folder" in refused("export", SOCIAL, "user", *log, "--to", tmp_path / "no" / "x.csv")
+    assert "There is no table usr: there are events, " in refused("export", SOCIAL, "usr", *log, "--to", "x.csv")
+    assert "belongs to app 'social'" in refused("rebuild", "tests.spark.mortal:app", *log)
+    assert there.read_text() == ""
+
+
+def test_statements_are_told_apart():
+    """By semicolons, but not those in texts, names and comments."""
+    text = 'select \';\' as a; select `;` -- one; two\nfrom x;\n;select "a\\";b"'
+
+    assert statements(text) == ["select ';' as a", "select `;` -- one; two\nfrom x", 'select "a\\";b"']
