@@ -96,7 +96,7 @@ def test_a_cancelled_timer_does_not_fire():
 def test_nonsense_can_be_cancelled(handle: str):
     """Whatever a handler cancels, its partition goes on, and what waits still waits."""
     timers = Timers([Timer(10, 1, 2, 3, "a", "ring", 1, "{}")])
-    timers.cancel(handle)
+    timers.cancel(handle, "a")
 
     assert len(timers) == 1
 

@@ -138,10 +138,11 @@ def columns_of(rows: Iterable[EntityRow]) -> list[EntityColumns]:
 
 def digest_of(entities: Iterable[EntityRow], memory: Memory) -> str:
     """The digest of an image with these contents."""
-    return as_text(digest_rows(_memory_rows(memory), digest_rows(map(_entity_cells, entities))))
+    return as_text(digest_rows(_memory_rows(memory), digest_rows(map(entity_cells, entities))))
 
 
-def _entity_cells(row: EntityRow) -> tuple[bytes, ...]:
+def entity_cells(row: EntityRow) -> tuple[bytes, ...]:
+    """What counts of an entity for a digest."""
     return b"entity", row.entity.encode(), row.key.encode(), str(row.version).encode(), row.state
 
 
