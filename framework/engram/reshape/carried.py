@@ -70,7 +70,10 @@ def unhandled(log: Log, partition: int, memory: Memory, end: int) -> Iterator[Ba
     """What a partition has not handled up to `end`, in its order, without what it would drop."""
     sessions = {row.session: row.sequence for row in memory.sessions}
     origins: dict[int, Place] = {row.partition: row[1:] for row in memory.origins}
-    for record in scan(log, partition, memory.offset, end):
+    time = memory.time
+    for found in scan(log, partition, memory.offset, end):
+        time = max(time, found.time)
+        record = found._replace(time=time)  # as the partition would have it: time does not go back
         if record.kind is Kind.COMMANDS:
             yield _commands(record, sessions)
         elif record.kind is Kind.MESSAGES:
@@ -80,18 +83,21 @@ def unhandled(log: Log, partition: int, memory: Memory, end: int) -> Iterator[Ba
             yield Batch(partition, record.offset, record.kind, record.time, plain=record.payload, key=key)
 
 
-def entries(plan: Plan, partition: int, reshaped: Reshaped, batches: Mapping[int, Iterator[Batch]]) -> Iterator[Entry]:
-    """The first records of a new partition: whose they are, and what is carried over from its sources.
+def entries(
+    plan: Plan, partition: int, reshaped: Reshaped, batches: Mapping[int, Iterator[Batch]], *, time: int
+) -> Iterator[Entry]:
+    """The first records of a new partition: whose they are, what is carried over from its sources in the order of their
+    times, and the time that the latest of them had. The same every time.
 
     It begins as a partition is left at a clean stop: an owner's epoch, which has handled all that is in the snapshot,
-    and its end. The same every time. Messages are as if sent by that first record, one after the other.
+    and its end. Messages are as if sent by that first record, one after the other.
     """
     owner = f"repartition-{plan.id}"
-    time = reshaped.memory.time
+    start = reshaped.memory.time
     begun = encode_epoch(Epoch(owner=owner, app_version=plan.version))
     ended = encode_epoch(Epoch(owner=owner, app_version=0, ends=plan.base))
-    yield Entry(partition, Kind.EPOCH, time, begun)
-    yield Entry(partition, Kind.EPOCH, time, ended)
+    yield Entry(partition, Kind.EPOCH, start, begun)
+    yield Entry(partition, Kind.EPOCH, start, ended)
     seen = {row.session: row.sequence for row in reshaped.memory.sessions}
     number = 0
     for batch in heapq.merge(*batches.values(), key=lambda batch: batch.time):
@@ -111,6 +117,7 @@ def entries(plan: Plan, partition: int, reshaped: Reshaped, batches: Mapping[int
             for piece in pieces(messages, lambda some: [len(m.body) + len(m.key) for m in some]):
                 last = Origin(*piece[-1].origin)
                 yield Entry(partition, Kind.MESSAGES, batch.time, encode_messages(piece, partition), (partition, last))
+    yield Entry(partition, Kind.TICK, time, b"")
 
 
 def _envelope(plan: Plan, batch: Batch, command: Carried, seen: dict[str, int]) -> Envelope:

@@ -28,10 +28,11 @@ class Reshaped(NamedTuple):
     failed: dict[OldPlace, int]
 
 
-def reshape(plan: Plan, partition: int, memories: Mapping[int, Memory], *, time: int) -> Reshaped:
-    """The memory of a new partition, from those of its sources. `time` is the latest of all old partitions.
+def reshape(plan: Plan, partition: int, memories: Mapping[int, Memory]) -> Reshaped:
+    """The memory of a new partition, from those of its sources.
 
-    Messages are all handled or carried over, and positions begin anew: nothing is known of any origin.
+    Its time is that of the source which is furthest behind: what that has not handled comes before timers of later
+    times. Messages are all handled or carried over, and positions begin anew: nothing is known of any origin.
     """
     failed: dict[OldPlace, int] = {}
     rows: list[QuarantineRow] = []
@@ -48,7 +49,7 @@ def reshape(plan: Plan, partition: int, memories: Mapping[int, Memory], *, time:
             offset=plan.base + 1,
             epoch=plan.base,
             app_version=plan.version,
-            time=time,
+            time=min(memory.time for memory in memories.values()),
             sessions=_sessions(plan, memories),
             keys=_keys(memories),
             origins=[],

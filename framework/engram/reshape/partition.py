@@ -38,7 +38,6 @@ _NOTHING = Memory(
 class Survey(NamedTuple):
     """What an old partition has for each new one; `shared` is what all get, of the home of broadcasts."""
 
-    time: int
     shares: dict[int, Share]
     shared: Share
 
@@ -83,9 +82,9 @@ class Reshaping:
             failed = sum(is_for(plan, old, row, new) for row in memory.quarantine)
             shares[new] = share_of(own, memory, batches, wanted=partial(_is_in, plan, old, new), failed=failed)
             tell(done, len(targets))
-        return Survey(memory.time, shares, shared_share(everywhere))
+        return Survey(shares, shared_share(everywhere))
 
-    def make(self, new: int, time: int, tell: Tell) -> int:
+    def make(self, new: int, tell: Tell) -> int:
         """Makes a new partition: its snapshot, and its first records, of which it gives the number."""
         plan, sources = self._plan, self._plan.sources(new)
         states: dict[tuple[str, str], _State] = {}
@@ -100,13 +99,14 @@ class Reshaping:
             if old == plan.home:
                 _take(states, (each for each in columns if each.entity in self._shared), lambda _key: True)
             tell(done, len(steps) + 1)
-        reshaped = reshape(plan, new, memories, time=time)
+        reshaped = reshape(plan, new, memories)
         if self._new_store.savepoint(new, plan.savepoint) is None:
             contents = Contents(_columns(states), reshaped.memory, len(states), savepoint=plan.savepoint)
             self._new_store.publish(new, contents, created=system_clock())
         self._new_log.begin(new, tell)
         batches = {old: unhandled(self._log, old, memory, plan.ends[old]) for old, memory in memories.items()}
-        return _bring(self._new_log, new, plan.base, entries(plan, new, reshaped, batches))
+        latest = max(memory.time for memory in memories.values())
+        return _bring(self._new_log, new, plan.base, entries(plan, new, reshaped, batches, time=latest))
 
     def verify(self, new: int, expected: Share, records: int) -> Share:
         """Reads a new partition back. Raises `Corrupt` when it has something else than the surveys say."""

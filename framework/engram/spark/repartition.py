@@ -39,9 +39,7 @@ def repartition(spark: Spark, plan: Plan, *, told: Told, run: Run = run_batch) -
     with closing(plan.target_log()) as target:  # made here, once, and not by all tasks together
         surveys = run(spark, range(plan.partitions), _Survey(plan), on_progress=told("surveying", plan.partitions))
         expected = _expected(plan, surveys)
-        time = max(found.time for found in surveys)
-        making = _Make(plan, time)
-        records = run(spark, range(plan.to), making, on_progress=told("making", plan.to))
+        records = run(spark, range(plan.to), _Make(plan), on_progress=told("making", plan.to))
         pieces = [(new, expected[new], records[new]) for new in range(plan.to)]
         found = run(spark, pieces, _Verify(plan), on_progress=told("verifying", plan.to))
         check_still(plan)
@@ -69,11 +67,10 @@ class _Survey:
 @dataclass(frozen=True, slots=True)
 class _Make:
     plan: Plan
-    time: int
 
     def __call__(self, new: int, tell: Tell) -> int:
         with opened(self.plan) as reshaping:
-            return reshaping.make(new, self.time, tell)
+            return reshaping.make(new, tell)
 
 
 @dataclass(frozen=True, slots=True)
