@@ -110,7 +110,7 @@ class History:
         self.network.send_all(envelopes)
 
     def send_again(self) -> None:
-        """All that was ever sent, by clients that did not hear a reply; those with a key from a session of their own."""
+        """All that was ever sent, by clients that heard no reply; those with a key from a session of their own."""
         for number, envelope in enumerate(self.sent):
             again = envelope._replace(session=f"again{number}", sequence=0) if envelope.idempotency_key else envelope
             self.network.send_all([again])
@@ -143,9 +143,11 @@ class History:
         self.network.close()
         return {
             "people": _people(images),
-            "rules": [sorted(_rules(image)) for image in images.values()][0],
+            "rules": sorted(_rules(images[0])),
             "same rules": len({tuple(_rules(image)) for image in images.values()}),
-            "failed": sorted((r.command, r.key, r.body, r.failures) for i in images.values() for r in i.quarantine.listed),
+            "failed": sorted(
+                (r.command, r.key, r.body, r.failures) for i in images.values() for r in i.quarantine.listed
+            ),
             "failures": sum(image.quarantine.count for image in images.values()),
             "events": self.events,
             "waiting": sum(len(image.timers) for image in images.values()),
@@ -208,7 +210,7 @@ def play(history: History, part: Sequence[Any]) -> None:
     shards=st.integers(1, 3),
 )
 def test_a_repartition_changes_nothing(
-    before: Any, unhandled: Any, after: Any, partitions: int, to: int, shards: int
+    *, before: Any, unhandled: Any, after: Any, partitions: int, to: int, shards: int
 ):
     """Entities, timers, what was sent and not handled, rules, failures, events, and what clients send once more."""
     ends = []

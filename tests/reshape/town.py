@@ -1,5 +1,5 @@
-"""An app whose final state does not depend on the order in which messages of different senders arrive: people count what
-they are told, by its name. So two histories that differ only in where entities live come to the same."""
+"""An app whose final state does not depend on the order in which messages of different senders arrive: people count
+what they are told, by its name. So two histories that differ only in where entities live come to the same."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from engram.cli.commands import dev, log, quarantine, repartition, schema, snapshot
+from engram.cli.commands import archive, dev, log, quarantine, repartition, schema, snapshot
 from engram.cli.options import GATEWAY, AppReference, Json, LogUrl, Partition, SparkConf, SparkOutput, Token, Url
 from engram.cli.output import refuse_nicely
 
@@ -25,6 +25,7 @@ app.add_typer(log.group, name="log")
 app.add_typer(quarantine.group, name="quarantine")
 app.add_typer(snapshot.group, name="snapshot")
 app.add_typer(schema.group, name="schema")
+app.command("archive")(archive.archive)
 app.command("repartition")(repartition.repartition)
 
 

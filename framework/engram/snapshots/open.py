@@ -44,13 +44,19 @@ def open_store(
     otherwise one that is not there is `Misuse`.
     """
     folder = local_folder(url)
+    if folder is not None and not create and not (folder / app).is_dir():
+        raise Misuse(f"There are no snapshots of {app} in {url}: check the path.")
+    return PartedSnapshots(open_storage(url, app), app, keep=keep, copy=_copy(copy if folder is None else None, app))
+
+
+def open_storage(url: str, app: str) -> Storage:
+    """The place of an app's files at `url`; a local folder is made."""
+    folder = local_folder(url)
     if folder is not None:
-        if not create and not (folder / app).is_dir():
-            raise Misuse(f"There are no snapshots of {app} in {url}: check the path.")
-        return PartedSnapshots(FileStorage(folder / app), app, keep=keep)
+        return FileStorage(folder / app)
     from engram.snapshots.remote import RemoteStorage
 
-    return PartedSnapshots(RemoteStorage(url, app), app, keep=keep, copy=_copy(copy, app))
+    return RemoteStorage(url, app)
 
 
 def _copy(folder: Path | None, app: str) -> Storage | None:
