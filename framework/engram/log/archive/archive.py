@@ -119,8 +119,8 @@ class Archive:
             if found and (segment.start, segment.before) != (found[-1].end, found[-1].seal):
                 raise Corrupt(
                     f"The archive {self.place} has records up to {found[-1].end} of partition {partition}, and then "
-                    f"from {segment.start} on, which do not follow them: segments were removed or exchanged. Bring them "
-                    "back."
+                    f"from {segment.start} on, which do not follow them: segments were removed or exchanged. Bring "
+                    "them back."
                 )
             found.append(segment)
         return found
