@@ -46,6 +46,7 @@ def repartition_log(options: RepartitionOptions, spark: SparkOptions) -> None:
     """Makes the new log, and says what is in it. Nothing is done if anything is not right."""
     plan = plan_of(options)
     check_target(plan)
+    plan.target_log().close()  # here too, so that nobody waits for Spark only to hear that something else is there
     started = time.monotonic()
     with batch_spark(f"repartition {plan.app}", spark) as running:
         made = repartition(running, plan, told=told)
