@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from engram.log.base import Making
+from engram.cli.repartition import RepartitionOptions, plan_of
+from engram.errors import Misuse
+from engram.log.base import Making, Unfinished
 from engram.log.cursor import Cursor, Place
 from engram.log.open import make_log, open_log
+from engram.spark.repartition import repartition
 
 from tests.cli.saying import Engram, sentence
 from tests.reshape.drafts import REFERENCE, Places, Town
@@ -126,6 +130,30 @@ def test_positions_of_before_are_refused(engram: Engram, places: Places):
     )
     said = sentence(engram("tail", *new, "--events", "--after", str(cursor)), 2)
     assert "The cursor is at record 3 of partition 1, and this log begins at record 1000" in said
+
+
+def test_records_that_come_meanwhile_are_noticed(places: Places):
+    """The new log stays closed: what came would be lost."""
+    options = RepartitionOptions(
+        reference=REFERENCE,
+        log=places.log("old"),
+        snapshots=places.snapshots("old"),
+        to=3,
+        into=places.log("new"),
+        into_snapshots=places.snapshots("new"),
+    )
+    plan = plan_of(options)
+    late = Town(places.log("old"), places.snapshots("old"))
+    late.tell(1)
+    late.close()
+
+    def in_this_process(_spark: Any, pieces: Any, work: Any, **_how: Any) -> list[Any]:
+        return [work(piece, lambda _done, _of: None) for piece in pieces]
+
+    with pytest.raises(Misuse, match=r"1 records have come into .* meanwhile: stop whoever writes to it"):
+        repartition(None, plan, told=lambda *_: lambda _: None, run=in_this_process)
+    with pytest.raises(Unfinished):
+        open_log(plan.target.log, "town")
 
 
 # Archive

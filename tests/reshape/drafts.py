@@ -18,12 +18,14 @@ from tests.shard.network import Network
 from tests.shard.societies import come_to_rest
 
 REFERENCE = "tests.reshape.town:app"
-# Each leads to messages, alarms, rules, events and failures somewhere.
-PROGRAM: list[Any] = [
-    ["send", 5, [["send", 2, [["emit"]]], ["wait", 3000, [["rule", 0]]]]],
-    ["wait", 50_000, [["send", 9, [["fail"]]]]],
-    ["rule", 0],
-]
+
+
+def program(number: int) -> list[Any]:
+    """What a command leads to: messages to many, alarms, rules, events and failures."""
+    sends = [
+        ["send", key, [["send", key + 1, [["emit"]]], ["wait", 3000, [["rule", 0]]]]] for key in (number, number + 5)
+    ]
+    return [*sends, ["wait", 50_000, [["send", 9, [["fail"]]]]], ["rule", 0]][: 2 + number % 3]
 
 
 class Places:
@@ -58,8 +60,7 @@ class Town:
         for _ in range(count):
             self.number += 1
             key = KEYS[self.number % len(KEYS)]
-            program = PROGRAM if self.number % 4 == 0 else PROGRAM[: self.number % 3]
-            self.network.send(key, Tell(what=f"c{self.number}", steps=program))
+            self.network.send(key, Tell(what=f"c{self.number}", steps=program(self.number)))
 
     def live(self, count: int, *, unhandled: int = 0, savepoint: str = "before", turns: int = 3) -> None:
         """Handles some of what is told, and stops cleanly, shard by shard: what the last one sends is left, and what is
