@@ -20,6 +20,7 @@ from tests.reshape.drafts import REFERENCE, Places, Town
 from tests.serving.counter import app as counter_app
 from tests.serving.running import RunningApp
 
+pytestmark = pytest.mark.usefixtures("quiet")
 OTHER = "tests.serving.counter:app"
 
 

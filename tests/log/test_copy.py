@@ -291,7 +291,7 @@ def test_another_number_of_partitions_is_refused(sqlite: SqliteLog):
 def test_a_record_that_is_gone_from_sqlite_is_named(sqlite: SqliteLog, new: SqliteLog, cut: str, missing: int):
     """Nothing moves up into its place."""
     sqlite._sql.execute(f"delete from record where partition = 0 and offset {cut}")
-    with pytest.raises(Corrupt, match=rf"Record {missing} of partition 0 is not in the log"):
+    with pytest.raises(Corrupt, match=rf"Record {missing} of partition 0 is (not in the log|needed, but)"):
         copied(sqlite, new)
 
     assert list(records(new, 0)) == []

@@ -28,12 +28,6 @@ A_WHILE = 20_000
 SESSIONS = ["red", "green"]
 
 
-@pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands fail here on purpose: to print their tracebacks would take most of the time."""
-    monkeypatch.setattr("engram.shard.serve._logger.error", lambda *_a, **_k: None)
-
-
 class Draft(MemoryLog):
     """A log in memory as one that is being made."""
 

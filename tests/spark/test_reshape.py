@@ -34,7 +34,7 @@ from tests.reshape.drafts import REFERENCE, Places, Town
 from tests.reshape.town import app
 from tests.spark.running import ROOT
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quiet")]
 
 # A driver that is killed after so many steps, or words of progress.
 _DRIVER = """
