@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import structlog
 from engram.dev.jars import kafka_jars
 from engram.dev.kafka import Brokers
 from engram.errors import Unavailable
@@ -66,6 +68,15 @@ def social(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
 
     with RunningApp(app, tmp_path_factory.mktemp("social")) as running:
         yield running
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """For tests in which many commands fail: to print their tracebacks would take most of the time."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture

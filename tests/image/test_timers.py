@@ -96,9 +96,20 @@ def test_a_cancelled_timer_does_not_fire():
 def test_nonsense_can_be_cancelled(handle: str):
     """Whatever a handler cancels, its partition goes on, and what waits still waits."""
     timers = Timers([Timer(10, 1, 2, 3, "a", "ring", 1, "{}")])
-    timers.cancel(handle)
+    timers.cancel(handle, "a")
 
     assert len(timers) == 1
+
+
+def test_a_timer_is_cancelled_by_its_own_entity_alone():
+    """Entities that came together from different partitions may hold the same handle: each cancels its own."""
+    timers = Timers([Timer(10, 1, 2, 3, key, "ring", 1, "{}") for key in ("a", "b")])
+    timers.cancel("1.2.3", "c")
+    timers.cancel("1.2.3", "b")
+    timers.cancel("1.2.3", "b")
+
+    assert [timer.key for timer in timers.all()] == ["a"]
+    assert [place[-1] for place in timers.due(10)] == ["a"]
 
 
 def test_a_rejected_command_schedules_and_cancels_nothing():

@@ -439,8 +439,9 @@ def test_records_deleted_from_the_head_are_told(admin: KafkaAdminClient, log: Ka
         said.append(str(refused.value))
 
     told = (
-        f"of partition 0 is needed, but the topic {topic} holds 3 to 4 there: it was cut, or made anew. Bring the "
-        "missing records back, or start from a snapshot that covers them."
+        f"of partition 0 is needed, but the topic {topic} begins at record 3 there: what was before it was trimmed, "
+        "or was never in this log. Name its archive in the URL (?archive=FOLDER), bring the missing records back, or "
+        "start from a snapshot that covers them."
     )
     assert said == [f"Record {offset} {told}" for offset in (0, 2, 0)]
     assert [record.payload for record in scan(log, 0, 3)] == [b"3", b"4"]

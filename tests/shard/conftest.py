@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from tests.shard.dominoes import app as dominoes
 from tests.shard.network import Network
@@ -24,12 +22,3 @@ def table() -> Iterator[Network]:
     made = Network(4, app=dominoes)
     yield made
     made.close()
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """For tests in which many commands fail: to print their tracebacks would take most of the time."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.configure(**before)

@@ -37,7 +37,7 @@ def show_log(reference: str, url: str, *, partition: int | None, start: int, lim
     with closing(open_log(url, app.name)) as log:
         tell = _teller(Codec(app), json=json)
         ends = {p: log.end(p) for p in _chosen(log, partition)}
-        begins = {p: start if start >= 0 else max(0, end + start) for p, end in ends.items()}
+        begins = {p: start if start > 0 else max(log.start(p), end + start if start else 0) for p, end in ends.items()}
         found = islice(_in_time_order(scan(log, p, begins[p], min(ends[p], begins[p] + limit)) for p in ends), limit)
         shown = 0
         for shown, record in enumerate(found, 1):  # noqa: B007 - counted for what comes after
@@ -54,7 +54,7 @@ def tail_log(reference: str, url: str, *, partition: int | None, from_start: boo
         tell = _teller(Codec(app), json=json)
         chosen = _chosen(log, partition)
         with closing(log.watch(chosen)) as watch:
-            following = {p: 0 if from_start else log.end(p) for p in chosen}
+            following = {p: log.start(p) if from_start else log.end(p) for p in chosen}
             if not json:
                 print(
                     f"{app.name}: what is new in {len(chosen)} partitions (Ctrl-C stops)", file=sys.stderr, flush=True

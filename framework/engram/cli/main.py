@@ -8,8 +8,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from engram.cli.commands import dev, log, quarantine, rebuild, schema, snapshot, sql
-from engram.cli.options import GATEWAY, AppReference, Json, LogUrl, Partition, SparkConf, SparkOutput, Token, Url
+from engram.cli.commands import archive, dev, log, quarantine, rebuild, repartition, schema, snapshot, sql
+from engram.cli.options import (
+    GATEWAY,
+    AppReference,
+    Json,
+    LogUrl,
+    Partition,
+    Snapshots,
+    SparkConf,
+    SparkOutput,
+    Token,
+    Url,
+)
 from engram.cli.output import refuse_nicely
 
 app = typer.Typer(
@@ -28,6 +39,8 @@ app.add_typer(schema.group, name="schema")
 app.command("rebuild")(rebuild.rebuild)
 app.command("sql")(sql.sql)
 app.command("export")(sql.export)
+app.command("archive")(archive.archive)
+app.command("repartition")(repartition.repartition)
 
 
 @app.callback()
@@ -227,11 +240,20 @@ def savepoint(
 
 @app.command()
 @refuse_nicely
-def replay(reference: AppReference, log: LogUrl, *, json: Json = False) -> None:
+def replay(
+    reference: AppReference,
+    log: LogUrl,
+    *,
+    from_savepoint: Annotated[
+        str, typer.Option("--from", metavar="SAVEPOINT", help="Begin there, and not with the first record.")
+    ] = "",
+    snapshots: Snapshots = None,
+    json: Json = False,
+) -> None:
     """Replay a log from zero, in this process, and print the digest of every partition."""
     from engram.cli.replay import replay_log
 
-    replay_log(reference, log, json=json)
+    replay_log(reference, log, savepoint=from_savepoint, snapshots=snapshots, json=json)
 
 
 @app.command()

@@ -75,7 +75,7 @@ def checked(app: App, surveys: Sequence[Survey], *, anew: bool) -> list[Stretch]
     versions: Counter[int] = Counter()
     for found in surveys:
         if found.owner is not None:
-            check_stopped(app, found.partition, found.owner)
+            check_stopped(app.name, found.partition, found.owner)
         versions += found.versions
     versions.pop(app.version, None)
     if versions and not anew:

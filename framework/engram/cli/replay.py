@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from engram.cli.output import say_json, show_progress, show_table
+from engram.cli.restore import savepoint_of_all
+from engram.cli.store import store_url
 from engram.codec.codec import Codec
 from engram.codec.record import Record
 from engram.image.image import Image
@@ -14,17 +17,24 @@ from engram.log.open import open_log
 from engram.shard.past import dropped
 from engram.shard.reference import resolve_app
 from engram.shard.replay import Check, replay_until
+from engram.snapshots.base import Loaded
+from engram.snapshots.open import open_store
 
 
-def replay_log(reference: str, url: str, *, json: bool) -> None:
+def replay_log(reference: str, url: str, *, savepoint: str, snapshots: str | None, json: bool) -> None:
+    """From zero, or from a savepoint: of what was before it, a log that was made from another has nothing."""
     app = resolve_app(reference)
     log = open_log(url, app.name)
     codec = Codec(app)
     started = time.monotonic()
     rows: list[dict[str, Any]] = []
+    begins: Sequence[Loaded | None] = [None] * log.partitions
+    if savepoint:
+        store = open_store(store_url(url, snapshots), app.name, create=False)
+        begins = [store.read(manifest) for manifest in savepoint_of_all(savepoint, log, store)]
     for partition in range(log.partitions):
         end = log.end(partition)
-        image = replayed(log, codec, partition, end)
+        image = replayed(log, codec, partition, end, begin=begins[partition])
         rows.append(
             {
                 "partition": partition,
@@ -50,12 +60,16 @@ def replay_log(reference: str, url: str, *, json: bool) -> None:
 def _unchecked(_image: Image, _record: Record) -> None: ...
 
 
-def replayed(log: Log, codec: Codec, partition: int, end: int, *, check: Check = _unchecked) -> Image:
-    """The image of a partition's records up to `end`, from zero, with progress on a terminal.
+def replayed(
+    log: Log, codec: Codec, partition: int, end: int, *, check: Check = _unchecked, begin: Loaded | None = None
+) -> Image:
+    """The image of a partition's records up to `end`, from zero or from a snapshot, with progress on a terminal.
 
     `check` sees each record first. Raises `Corrupt` when one cannot be decoded or is not there.
     """
     image = Image(partition, codec)
+    if begin is not None:
+        image.load_encoded(begin.columns, begin.memory)
 
     def progress() -> None:
         show_progress(f"replaying: partition {partition}, record {image.offset:,} of {end:,}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from typing import NamedTuple
 
@@ -61,7 +62,7 @@ def begin_from(name: str, app: App, log: Log, store: SnapshotStore) -> Restored:
     running, a partition has no such savepoint, the log does not reach from there, or records after it were handled by
     another version of the app; and `Corrupt` when it cannot be read, or has what this app does not know.
     """
-    chosen = _chosen(name, log, store)
+    chosen = savepoint_of_all(name, log, store)
     for manifest in chosen:
         show_progress(f"checking: partition {manifest.partition}, record {manifest.offset:,}")
         _check_reach(manifest, log)
@@ -75,8 +76,8 @@ def begin_from(name: str, app: App, log: Log, store: SnapshotStore) -> Restored:
     return Restored(name, sum(log.end(manifest.partition) - manifest.offset for manifest in chosen), newer)
 
 
-def _chosen(name: str, log: Log, store: SnapshotStore) -> list[Manifest]:
-    """The savepoint of every partition of the log."""
+def savepoint_of_all(name: str, log: Log, store: SnapshotStore) -> list[Manifest]:
+    """The savepoint of every partition of the log. Raises `Misuse` when one has none."""
     partitions = range(log.partitions)
     found = {p: manifest for p in partitions if (manifest := store.savepoint(p, name)) is not None}
     if not found:
@@ -99,20 +100,28 @@ def _check_reach(manifest: Manifest, log: Log) -> None:
             f"Partition {partition} of the log ends at record {end}, but the savepoint is of record {offset}: the log "
             "was cut, or is an older copy."
         )
-    first = log.read(partition, offset, limit=1)
-    if end > offset and (not first or first[0].offset > offset):
-        begins = first[0].offset if first else end
+    begins = log.start(partition)
+    if begins > offset:
         raise Misuse(
             f"Partition {partition} of the log begins at record {begins}, but the savepoint is of record {offset}: "
             "what is between is gone. Choose a newer one."
         )
 
 
+def handled_at_rest(log: Log, partition: int, manifest: Manifest | None) -> Counter[int]:
+    """How many records after a snapshot were handled by each version. Raises `Misuse` when somebody is at work."""
+    owners: list[Epoch] = []
+    if manifest is not None and manifest.epoch >= log.start(partition):
+        owners += [Epoch.model_validate_json(r.payload) for r in log.read(partition, manifest.epoch, limit=1)]
+    handled = handled_after(log, partition, manifest, see_epoch=owners.append)
+    if owners:
+        check_stopped(log.app, partition, owners[-1])
+    return handled
+
+
 def _check_records(manifest: Manifest, app: App, log: Log) -> None:
     """That nobody is at work on the partition, and that all records after the savepoint are this version's."""
-    owners = [Epoch.model_validate_json(r.payload) for r in log.read(manifest.partition, manifest.epoch, limit=1)]
-    handled = handled_after(log, manifest.partition, manifest, see_epoch=owners.append)
-    check_stopped(app, manifest.partition, owners[-1])
+    handled = handled_at_rest(log, manifest.partition, manifest)
     handled.pop(app.version, None)
     for version, count in handled.items():
         raise Misuse(
@@ -122,11 +131,10 @@ def _check_records(manifest: Manifest, app: App, log: Log) -> None:
         )
 
 
-def check_stopped(app: App, partition: int, owner: Epoch) -> None:
+def check_stopped(app: str, partition: int, owner: Epoch) -> None:
     """Raises `Misuse` when the owner of a partition, as its log has it, is at work."""
     status = status_at(owner.address, seconds=_ANSWER_S) if owner.ends is None else None
     if status is not None and status.owner == owner.owner:
         raise Misuse(
-            f"{app.name} is running: shard {status.shard} (process {status.pid}) has partition {partition}. Stop it "
-            "first."
+            f"{app} is running: shard {status.shard} (process {status.pid}) has partition {partition}. Stop it first."
         )

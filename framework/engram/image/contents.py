@@ -148,7 +148,7 @@ def columns_of(rows: Iterable[EntityRow]) -> list[EntityColumns]:
 
 def digest_of(entities: Iterable[EntityRow], memory: Memory) -> str:
     """The digest of an image with these contents."""
-    return digest_with(digest_rows(map(_entity_cells, entities)), memory)
+    return digest_with(digest_rows(map(entity_cells, entities)), memory)
 
 
 def digest_with(entities: int, memory: Memory) -> str:
@@ -171,7 +171,8 @@ def _sized(cell: bytes) -> bytes:
     return b"%d:%s" % (len(cell), cell)
 
 
-def _entity_cells(row: EntityRow) -> tuple[bytes, ...]:
+def entity_cells(row: EntityRow) -> tuple[bytes, ...]:
+    """What counts of an entity for a digest."""
     return b"entity", row.entity.encode(), row.key.encode(), str(row.version).encode(), row.state
 
 

@@ -394,7 +394,7 @@ class Image:
         for due, number, name, version, body in context._scheduled:
             self.timers.add(Timer(due, self.offset, index, number, key, name, version, body.decode(), root))
         for handle in context._cancelled:
-            self.timers.cancel(handle)
+            self.timers.cancel(handle, key)
 
     # Reading
 

@@ -16,7 +16,9 @@ _SLACK = 1000
 # Whatever a handler cancels must not stop its partition, so this takes only what `int` takes.
 _HANDLE = re.compile(r"([0-9]{1,18})\.(-?[0-9]{1,18})\.([0-9]{1,18})")
 
-_Place = tuple[int, int, int]
+# Where it was scheduled, and the entity that it is for: handles of two entities may be the same once the number of
+# partitions was changed.
+_Place = tuple[int, int, int, str]
 
 
 class Timer(NamedTuple):
@@ -43,7 +45,7 @@ class Timers:
     """What waits, in the order of due times; of equal ones, in the order in which they were scheduled."""
 
     def __init__(self, timers: Iterable[Timer] = ()) -> None:
-        self._waiting = {timer[1:4]: timer for timer in timers}
+        self._waiting = {timer[1:5]: timer for timer in timers}
         self._heap = [(timer.due, *place) for place, timer in self._waiting.items()]
         heapq.heapify(self._heap)
 
@@ -54,12 +56,12 @@ class Timers:
         return list(self._waiting.values())
 
     def add(self, timer: Timer) -> None:
-        self._waiting[timer[1:4]] = timer
-        heapq.heappush(self._heap, timer[:4])
+        self._waiting[timer[1:5]] = timer
+        heapq.heappush(self._heap, timer[:5])
 
-    def cancel(self, handle: str) -> None:
-        """Takes a timer out; one that has fired, or never was, is no mistake."""
-        self.take(_place(handle))
+    def cancel(self, handle: str, key: str) -> None:
+        """Takes a timer of the entity `key` out; one that has fired, or never was, is no mistake."""
+        self.take(_place(handle, key))
         if len(self._heap) > 2 * len(self._waiting) + _SLACK:
             self._heap = [(timer.due, *place) for place, timer in self._waiting.items()]
             heapq.heapify(self._heap)
@@ -81,6 +83,6 @@ class Timers:
         return found
 
 
-def _place(handle: str) -> _Place:
+def _place(handle: str, key: str) -> _Place:
     found = _HANDLE.fullmatch(handle)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else (-1, 0, 0)
+    return (int(found[1]), int(found[2]), int(found[3]), key) if found else (-1, 0, 0, key)

@@ -92,8 +92,14 @@ class Cursor:
         return Cursor(self._app, self._partitions, {**self._places, partition: place})
 
     def check(self, log: Log) -> None:
-        """Raises `Misuse` when it is ahead of the log: then it is of another one."""
+        """Raises `Misuse` when it is before the log, or ahead of it: then it is of another one."""
         for partition, place in sorted(self._places.items()):
+            if place.offset < log.base:
+                raise Misuse(
+                    f"The cursor is at record {place.offset} of partition {partition}, and this log begins at record "
+                    f"{log.base}: it is of the log that this one was made from by `engram repartition`. Read that to "
+                    f"its end, and begin here with {START}."
+                )
             end = log.end(partition)
             if place.offset > end or (place.offset == end and place.index != _BEFORE_ALL):
                 raise Misuse(

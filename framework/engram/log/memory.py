@@ -8,19 +8,21 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from engram.codec.record import Origin, Record
-from engram.log.base import READ_BYTES, Entry, check_partitions
+from engram.log.base import READ_BYTES, Entry, Trimmed, check_partitions
 from engram.model.effects import OutEvent
 
 
 class MemoryLog:
     """See `engram.log.base.Log`. Durable as long as the object; shared by the threads of one process."""
 
-    def __init__(self, app: str, partitions: int) -> None:
+    def __init__(self, app: str, partitions: int, *, base: int = 0) -> None:
         self.app = app
         self.partitions = partitions
+        self.base = base
         self.independent = False
         self._lock = threading.Lock()
         self._records: list[list[Record]] = [[] for _ in range(partitions)]
+        self._starts = [base] * partitions  # the offsets of their first records
         self._origins: dict[tuple[int, int], Origin] = {}
         self._events: dict[tuple[int, int, int, int], OutEvent] = {}
         self._watches: set[MemoryWatch] = set()
@@ -31,8 +33,9 @@ class MemoryLog:
         with self._lock:
             for entry in entries:
                 records = self._records[entry.partition]
-                offsets.append(len(records))
-                records.append(Record(entry.partition, len(records), entry.kind, entry.time, entry.payload))
+                offset = self._starts[entry.partition] + len(records)
+                offsets.append(offset)
+                records.append(Record(entry.partition, offset, entry.kind, entry.time, entry.payload))
                 if entry.origin is not None:
                     origin_partition, origin = entry.origin
                     pair = entry.partition, origin_partition
@@ -45,10 +48,16 @@ class MemoryLog:
 
     def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
         with self._lock:
-            return bounded(self._records[partition][offset : offset + limit])
+            start = self._starts[partition]
+            if offset < start:
+                raise Trimmed.at("the log in memory", partition, offset, start)
+            return bounded(self._records[partition][offset - start : offset - start + limit])
+
+    def start(self, partition: int) -> int:
+        return self._starts[partition]
 
     def end(self, partition: int) -> int:
-        return len(self._records[partition])
+        return self._starts[partition] + len(self._records[partition])
 
     def last_origin(self, partition: int, origin_partition: int) -> Origin | None:
         return self._origins.get((partition, origin_partition))
@@ -57,6 +66,12 @@ class MemoryLog:
         with self._lock:
             later = (e for place, e in self._events.items() if place[0] == partition and place[1:] > after)
             return sorted(later)[:limit]
+
+    def trim(self, partition: int, offset: int) -> None:
+        with self._lock:
+            gone = max(0, min(offset, self.end(partition)) - self._starts[partition])
+            del self._records[partition][:gone]
+            self._starts[partition] += gone
 
     def watch(self, partitions: Sequence[int] | None = None) -> MemoryWatch:
         return MemoryWatch(self._watches, self._lock)

@@ -10,13 +10,13 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from engram.codec.record import Kind, Origin, Record
 from engram.errors import Corrupt, Misuse, Unavailable
-from engram.log.base import Entry, NoLog, check_partitions
+from engram.log.base import Entry, Making, NoLog, Trimmed, Unfinished, check_partitions
 from engram.log.memory import bounded
 from engram.log.wake import Wake, WakeFolder
 from engram.model.effects import OutEvent
@@ -29,6 +29,8 @@ _MAX_PARTITIONS = 1 << 15
 _BELOW_ZERO = 100_000_000
 # Another process may hold the write lock while the disk syncs; far beyond any healthy fsync.
 _BUSY_SECONDS = 30.0
+# Records that one transaction removes: others append in between.
+_TRIMMED_AT_ONCE = 10_000
 
 _SCHEMA = f"""
 create table meta (name text primary key, value text not null) without rowid;
@@ -62,13 +64,24 @@ create table event (
 class SqliteLog:
     """See `engram.log.base.Log`. Open it in the process that uses it: it must not cross a fork."""
 
-    def __init__(self, path: Path, app: str, *, partitions: int | None = None, create: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        app: str,
+        *,
+        partitions: int | None = None,
+        create: bool = False,
+        making: Making | None = None,
+    ) -> None:
         """Opens the log at `path`, or makes it when `create` and it is not there.
 
         `partitions` None takes what the log has. Raises `Misuse` when the log is another app's, has another
-        number of partitions, or is not a log.
+        number of partitions, or is not a log; and when it is not whole, or was made by another plan than `making`.
         """
         self._path = path
+        self._making = making
+        self.base = 0
+        self.finished = True
         self._lock = threading.Lock()
         self._turn = -1
         self._db: sqlite3.Connection | None = None
@@ -102,6 +115,8 @@ class SqliteLog:
             raise Misuse(f"The log {path} has format {meta['format']}; this Engram reads format {FORMAT}.")
         if meta["app"] != self.app:
             raise Misuse(f"The log {path} belongs to app {meta['app']!r}, not to {self.app!r}: choose another log.")
+        self._check_made(meta)
+        self.base = int(meta.get("base", 0))
         held = int(meta["partitions"])
         if partitions not in (None, held):
             raise Misuse(
@@ -119,7 +134,24 @@ class SqliteLog:
             for statement in _SCHEMA.split(";\n"):
                 self._sql.execute(statement)
             rows = [("app", self.app), ("partitions", str(partitions)), ("format", str(FORMAT))]
+            if self._making is not None:
+                rows += [("making", self._making.plan), ("base", str(self._making.base))]
             self._sql.executemany("insert into meta values (?, ?)", rows)
+
+    def _check_made(self, meta: dict[str, str]) -> None:
+        self.finished = "making" not in meta
+        if self._making is None and not self.finished:
+            raise Unfinished.at(self._path)
+        if self._making is not None and self._making.plan not in (meta.get("making"), meta.get("made")):
+            raise Misuse(f"There is a log at {self._path} already, which is not of this: choose another path.")
+
+    def begin(self, partition: int, progress: Callable[[int, int], None]) -> None:
+        """An empty partition ends at its base already."""
+
+    def finish(self) -> None:
+        with self._lock, self._durably("append"), self._transaction():
+            self._sql.execute("update meta set name = 'made' where name = 'making'")
+        self.finished = True
 
     def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
         check_partitions(entries, self.partitions)
@@ -153,10 +185,22 @@ class SqliteLog:
         # Closed at once: a cursor that is left half read keeps the WAL from being emptied.
         with self._lock, self._durably("read"), closing(self._sql.execute(query, span)) as rows:
             try:
-                return bounded(Record(partition, i & mask, _KINDS[kind], at, body) for i, kind, at, body in rows)
+                found = bounded(Record(partition, i & mask, _KINDS[kind], at, body) for i, kind, at, body in rows)
             except KeyError as problem:
                 where = f"Partition {partition} of {self._path}, after record {offset}"
                 raise Corrupt(f"{where}: unknown kind of record {problem}") from problem
+            if not (found and found[0].offset == offset) and offset < (start := self._start(partition)):
+                raise Trimmed.at(self._path, partition, offset, start)
+            return found
+
+    def start(self, partition: int) -> int:
+        with self._lock, self._durably("read"):
+            return self._start(partition)
+
+    def _start(self, partition: int) -> int:
+        span = partition << _BITS, (partition + 1) << _BITS
+        first = self._sql.execute("select min(id) from record where id >= ? and id < ?", span).fetchone()[0]
+        return self.base if first is None else first & ((1 << _BITS) - 1)
 
     def end(self, partition: int) -> int:
         with self._lock, self._durably("read"):
@@ -165,7 +209,7 @@ class SqliteLog:
     def _end(self, partition: int) -> int:
         span = partition << _BITS, (partition + 1) << _BITS
         last = self._sql.execute("select max(id) from record where id >= ? and id < ?", span).fetchone()[0]
-        return 0 if last is None else (last & ((1 << _BITS) - 1)) + 1
+        return self.base if last is None else (last & ((1 << _BITS) - 1)) + 1
 
     def last_origin(self, partition: int, origin_partition: int) -> Origin | None:
         query = (
@@ -187,6 +231,16 @@ class SqliteLog:
         with self._lock, self._durably("read"):
             rows = self._sql.execute(query, (partition, *after, limit)).fetchall()
         return [OutEvent._make((*fields, body.encode(), root)) for *fields, body, root in rows]
+
+    def trim(self, partition: int, offset: int) -> None:
+        first = partition << _BITS
+        query = "delete from record where id in (select id from record where id >= ? and id < ? order by id limit ?)"
+        while True:
+            with self._lock, self._durably("trim"), self._transaction():
+                last = max(self.base, min(offset, self._end(partition) - 1))  # the end is known by the last record
+                gone = self._sql.execute(query, (first, first | last, _TRIMMED_AT_ONCE)).rowcount
+            if gone < _TRIMMED_AT_ONCE:
+                return
 
     def watch(self, partitions: Sequence[int] | None = None) -> Wake:
         return self._wake.join()

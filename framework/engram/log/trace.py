@@ -85,6 +85,11 @@ def _root_of(log: Log, position: Position) -> Position:
 
 
 def _record(log: Log, position: Position) -> Record:
+    if position.offset < log.base:
+        raise Misuse(
+            f"{position} is before record {log.base}, where this log begins: it is of the log that this one was made "
+            "from by `engram repartition`. Look for it there."
+        )
     if not 0 <= position.partition < log.partitions:
         raise Misuse(f"There is no partition {position.partition}: the log has 0 to {log.partitions - 1}.")
     found = log.read(position.partition, position.offset, limit=1)
@@ -170,8 +175,9 @@ def header_of(record: Record) -> CommandsHeader | MessagesHeader | PlainHeader |
 
 def _since(log: Log, partition: int, time: int) -> Iterator[Record]:
     """The records from the first one with that time on."""
-    offset = bisect_left(range(log.end(partition)), time, key=lambda place: _time_at(log, partition, place))
-    return scan(log, partition, offset)
+    places = range(log.start(partition), log.end(partition))
+    number = bisect_left(places, time, key=lambda place: _time_at(log, partition, place))
+    return scan(log, partition, places.start + number)
 
 
 def _time_at(log: Log, partition: int, offset: int) -> int:
@@ -184,8 +190,8 @@ def _time_at(log: Log, partition: int, offset: int) -> int:
 
 
 def _backwards(log: Log, partition: int) -> Iterator[Record]:
-    end = log.end(partition)
-    while end > 0:
-        start = max(0, end - _READ_RECORDS)
+    first, end = log.start(partition), log.end(partition)
+    while end > first:
+        start = max(first, end - _READ_RECORDS)
         yield from reversed(list(scan(log, partition, start, end)))
         end = start

@@ -181,7 +181,7 @@ class Context:
         return f"{self._offset}.{self._index}.{number}"
 
     def cancel(self, handle: str) -> None:
-        """Cancels what `schedule` returned the handle of. One that was handled already is left alone."""
+        """Cancels what `schedule` returned to this entity as a handle. One that was handled already is left alone."""
         if not isinstance(handle, str):
             raise Misuse(f"{handle!r} is no handle of a timer: give what ctx.schedule returned.")
         self._cancelled.append(handle)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engram.errors import Foreign, Misuse
+from engram.errors import EngramError, Foreign, Misuse
 from engram.log.base import Log
 from engram.model.position import Position
 from engram.model.sealed import MARK
@@ -36,6 +36,7 @@ class Bounds:
     def __init__(self, log: Log) -> None:
         self._app = log.app
         self._partitions = log.partitions
+        self._base = log.base
 
     def of(self, *positions: Position) -> Token:
         """The token that covers these positions."""
@@ -70,6 +71,7 @@ class Bounds:
     def _own(self, text: str) -> Token:
         token = Token.parse(text)
         token.check(self._app, self._partitions)
+        self._check_begun(token, Foreign)
         return token
 
     def _at(self, text: str) -> Token:
@@ -79,7 +81,18 @@ class Bounds:
             raise Misuse(f"{problem}; or give a token, as Engram-Token has it.") from None
         if position.partition >= self._partitions:
             raise Misuse(f"There is no partition {position.partition}: the log has 0 to {self._partitions - 1}.")
-        return self.of(position)
+        token = self.of(position)
+        self._check_begun(token, Misuse)
+        return token
+
+    def _check_begun(self, token: Token, kind: type[EngramError]) -> None:
+        """What was before the log's base is in other partitions now, and at other offsets if it was not handled yet."""
+        for partition, offset in token.offsets.items():
+            if offset < self._base:
+                raise kind(
+                    f"Record {offset} of partition {partition} is of the log before its number of partitions was "
+                    f"changed: this one begins at record {self._base}. Ask without it."
+                )
 
     def _kept(self, request: Request) -> Token:
         try:

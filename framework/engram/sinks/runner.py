@@ -140,7 +140,8 @@ class SinkRunner:
         cursor = Cursor(log.app, log.partitions)
         for partition in range(log.partitions):
             place = self._place(partition)
-            if place != NOWHERE:
+            # Places before the base are of the log that this one was made from: all that is here comes after them.
+            if place != NOWHERE and place.offset >= log.base:
                 cursor = cursor.moved(partition, place)
                 before = place._replace(number=place.number - 1)
                 found = log.events(partition, after=before, limit=1)

@@ -44,15 +44,13 @@ def open_store(
     otherwise one that is not there is `Misuse`.
     """
     folder = local_folder(url)
-    if folder is not None:
-        if not create and not (folder / app).is_dir():
-            raise Misuse(f"There are no snapshots of {app} in {url}: check the path.")
-        return PartedSnapshots(open_storage(url, app), app, keep=keep)
-    return PartedSnapshots(open_storage(url, app), app, keep=keep, copy=_copy(copy, app))
+    if folder is not None and not create and not (folder / app).is_dir():
+        raise Misuse(f"There are no snapshots of {app} in {url}: check the path.")
+    return PartedSnapshots(open_storage(url, app), app, keep=keep, copy=_copy(copy if folder is None else None, app))
 
 
 def open_storage(url: str, app: str) -> Storage:
-    """What the snapshots of `app` at `url` are written to. A local folder is made."""
+    """The place of an app's files at `url`; a local folder is made."""
     folder = local_folder(url)
     if folder is not None:
         return FileStorage(folder / app)

@@ -14,7 +14,7 @@ import pytest
 
 from engram.codec.record import Epoch, Kind, Origin, Record, encode_epoch
 from engram.errors import Misuse
-from engram.log.base import RECORD_BYTES, Entry, Log, Watch
+from engram.log.base import RECORD_BYTES, Entry, Log, Trimmed, Watch
 from engram.log.scan import scan
 from engram.model.effects import OutEvent
 
@@ -74,6 +74,32 @@ class LogConformance:
         log = self.make(tmp_path, APP, PARTITIONS)
         yield log
         log.close()
+
+    # Trimming
+
+    def test_a_trimmed_log_keeps_its_offsets(self, log: Log, tmp_path: Path) -> None:
+        """The records before are gone, and who wants one is told where the log begins; all else is as it was."""
+        log.append([_entry(1, b"%d" % number) for number in range(5)] + [_entry(2, b"other")], [_event(1, 0, 0, 0)])
+        log.trim(1, 3)
+        log.close()
+        log = self.reopen(log, tmp_path, APP, PARTITIONS)
+        assert ([log.start(partition) for partition in (1, 2)], log.end(1)) == ([3, 0], 5)
+        assert [record.payload for record in scan(log, 1, 3)] == [b"3", b"4"]
+        assert log.append([_entry(1, b"next")]) == [5]
+        with pytest.raises(Trimmed, match=r"Record 2 of partition 1 is needed, but .* begins at record 3 there"):
+            log.read(1, 2, limit=10)
+        assert _payloads(log, 2) == [b"other"]
+        assert len(log.events(1, after=_FIRST, limit=10)) == 1
+        log.close()
+
+    def test_trimming_all_keeps_the_end(self, log: Log) -> None:
+        """The next record gets the offset that it would have had, and what is gone is not trimmed again."""
+        assert (log.start(0), log.end(0)) == (0, 0)
+        log.append([_entry(0, b"%d" % number) for number in range(3)])
+        log.trim(0, 3)
+        log.trim(0, 1)
+        assert (log.start(0), log.end(0)) in ((2, 3), (3, 3))
+        assert log.append([_entry(0, b"next")]) == [3]
 
     # Appending and reading
 

@@ -23,6 +23,7 @@ Headers = list[tuple[str, bytes]]
 _KIND = "engram"
 _ORIGIN = "origin"
 _KINDS = {kind.value.encode(): kind for kind in Kind}
+NOTHING: Headers = [(_KIND, Kind.NOTHING.value.encode())]
 
 
 def headers_of(entry: Entry) -> Headers:

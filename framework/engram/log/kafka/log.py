@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any
@@ -15,14 +15,14 @@ from kafka import KafkaProducer, errors
 
 from engram.codec.record import Kind, Origin, Record
 from engram.errors import EngramError, Misuse, Unavailable
-from engram.log.base import Entry, check_partitions
+from engram.log.base import Entry, Making, check_partitions
 from engram.log.kafka import clients
 from engram.log.kafka.events import EventsOut
-from engram.log.kafka.form import event_of, headers_of, records_of
+from engram.log.kafka.form import NOTHING, event_of, headers_of, records_of
 from engram.log.kafka.problems import explain
 from engram.log.kafka.reader import Reader, Tail
 from engram.log.kafka.settings import KafkaSettings
-from engram.log.kafka.topics import open_topics
+from engram.log.kafka.topics import delete_before, finish_topics, open_topics
 from engram.log.memory import MemoryWatch
 from engram.model.effects import OutEvent
 
@@ -32,6 +32,8 @@ _EVENTS_AT_ONCE = 1000
 _VISIBLE_S = 10.0
 # So many readers of a partition's events, each at a place of its own, find it again without reading all before it.
 _MARKS = 1000
+# Empty records that are sent at a time where a partition does not begin at 0: what is told of the progress.
+_FILLED_AT_ONCE = 20_000
 
 
 class KafkaLog:
@@ -44,12 +46,21 @@ class KafkaLog:
     independent = True
 
     def __init__(
-        self, settings: KafkaSettings, app: str, *, partitions: int | None = None, create: bool = False
+        self,
+        settings: KafkaSettings,
+        app: str,
+        *,
+        partitions: int | None = None,
+        create: bool = False,
+        making: Making | None = None,
     ) -> None:
         """Opens the log, or makes its topics when `create` and they are not there; see `open_topics` for refusals."""
         self._settings = settings
         self.app = app
-        self.partitions = open_topics(settings, app, partitions=partitions, create=create)
+        self._about = open_topics(settings, app, partitions=partitions, create=create, making=making)
+        self.partitions = self._about.partitions
+        self.base = self._about.base
+        self.finished = not self._about.making
         self._lock = threading.Lock()
         self._starting = threading.Lock()  # held while there is no broker, for which nobody but appends should wait
         self._watches: set[MemoryWatch] = set()
@@ -62,6 +73,26 @@ class KafkaLog:
         self._producer: KafkaProducer | None = None
         self._tail: Tail | None = None
         self._closed = False
+
+    def begin(self, partition: int, progress: Callable[[int, int], None]) -> None:
+        """Kafka gives out offsets by itself: so those before the base get empty records, which are then removed."""
+        end = self.end(partition)
+        while end < self.base:
+            producer = self._started()
+            try:
+                some = range(end, min(self.base, end + _FILLED_AT_ONCE))
+                sent = [producer.send(self._settings.topic, b"", headers=NOTHING, partition=partition) for _ in some]
+                end = max(future.get().offset for future in sent) + 1
+            except errors.KafkaError as problem:
+                raise self._failed(producer, problem) from problem
+            progress(end, self.base)
+        if end == self.base and self.start(partition) < end:
+            self.trim(partition, end)
+
+    def finish(self) -> None:
+        if not self.finished:
+            finish_topics(self._settings, self._about)
+        self.finished = True
 
     def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
         check_partitions(entries, self.partitions)
@@ -170,6 +201,9 @@ class KafkaLog:
         # Places without a record come on top of those that were fetched.
         return list(islice(records_of(partition, offset, fetched, end, self.partitions), limit))
 
+    def start(self, partition: int) -> int:
+        return self._reader.start(self._settings.topic, partition)
+
     def end(self, partition: int) -> int:
         end = self._reader.end(self._settings.topic, partition)
         self._note_end(partition, end)
@@ -229,6 +263,10 @@ class KafkaLog:
                 marks.insert(number, (place, offset))
             if len(marks) > _MARKS:
                 del marks[::2]
+
+    def trim(self, partition: int, offset: int) -> None:
+        if offset > self.start(partition):
+            delete_before(self._settings, partition, offset)
 
     def watch(self, partitions: Sequence[int] | None = None) -> MemoryWatch:
         with self._lock:

@@ -14,7 +14,7 @@ from kafka import KafkaConsumer, TopicPartition, errors
 
 from engram.codec.record import Origin, Record
 from engram.errors import Corrupt, EngramError, Unavailable
-from engram.log.base import READ_BYTES
+from engram.log.base import READ_BYTES, Trimmed
 from engram.log.kafka import clients
 from engram.log.kafka.form import origin_of, records_of
 from engram.log.kafka.problems import explain
@@ -75,11 +75,24 @@ class Reader:
             except errors.KafkaError as problem:
                 raise explain(problem, self._settings, "read") from problem
 
+    def start(self, topic: str, partition: int) -> int:
+        place = TopicPartition(topic, partition)
+        timeout_ms = int(_STUCK_S * 1000)
+        with self._lock:
+            try:
+                return int(
+                    self._until_answered(
+                        lambda: self._consumer.beginning_offsets([place], timeout_ms=timeout_ms)[place]
+                    )
+                )
+            except errors.KafkaError as problem:
+                raise explain(problem, self._settings, "read") from problem
+
     def origins(self, partition: int, records: int) -> dict[int, Origin]:
         """The greatest origins among the last records of a partition, by origin partition."""
         greatest: dict[int, Origin] = {}
         end = self.end(self._settings.topic, partition)
-        offset = max(0, end - records)
+        offset = max(self.start(self._settings.topic, partition), end - records)
         while offset < end:
             found, offset = self.fetch(self._settings.topic, partition, offset, records)
             for origin_partition, origin in filter(None, map(origin_of, found)):
@@ -88,15 +101,15 @@ class Reader:
 
     def last(self, topic: str, partition: int) -> Any | None:
         """The last record of a partition that is no marker; None if there is none."""
-        end = self.end(topic, partition)
+        first, end = self.start(topic, partition), self.end(topic, partition)
         span = 8
         while True:
-            offset = start = max(0, end - span)
+            offset = start = max(first, end - span)
             last = None
             while offset < end:
                 found, offset = self.fetch(topic, partition, offset, span)
                 last = found[-1] if found else last
-            if last is not None or start == 0:
+            if last is not None or start == first:
                 return last
             span *= 8
 
@@ -163,6 +176,8 @@ class Reader:
 
 
 def out_of_range(topic: str, partition: int, offset: int, first: int, end: int) -> Corrupt:
+    if offset < first:
+        return Trimmed.at(f"the topic {topic}", partition, offset, first)
     return Corrupt(
         f"Record {offset} of partition {partition} is needed, but the topic {topic} holds {first} to {end - 1} there: "
         "it was cut, or made anew. Bring the missing records back, or start from a snapshot that covers them."

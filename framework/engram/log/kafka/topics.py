@@ -12,7 +12,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from engram.errors import Misuse, Unavailable
-from engram.log.base import NoLog
+from engram.log.base import Making, NoLog, Unfinished
 from engram.log.kafka import clients
 from engram.log.kafka.problems import explain
 from engram.log.kafka.settings import KafkaSettings
@@ -40,7 +40,7 @@ _NEEDED = {
 
 
 class About(BaseModel):
-    """The one record of a log's third topic."""
+    """The one record of a log's third topic; of one that was made by `engram repartition`, the first and the last."""
 
     # Others may stand there in a later format, which is then told.
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
@@ -48,6 +48,9 @@ class About(BaseModel):
     app: str
     partitions: int
     format: int = FORMAT
+    base: int = 0
+    plan: str = ""  # of the repartition that made it
+    making: bool = False  # it is not whole until there is a second record, without this
 
 
 class _Topic(NamedTuple):
@@ -55,29 +58,58 @@ class _Topic(NamedTuple):
     replicas: int  # of the partition that has the fewest
 
 
-def open_topics(settings: KafkaSettings, app: str, *, partitions: int | None, create: bool) -> int:
-    """The number of partitions of the log, whose topics are there and as they must be.
+def open_topics(
+    settings: KafkaSettings, app: str, *, partitions: int | None, create: bool, making: Making | None = None
+) -> About:
+    """What the log says of itself, whose topics are there and as they must be.
 
     Makes them when `create`. Raises `NoLog` when there are none and they are not to be made; `Misuse` when they are
-    another app's, have another number of partitions, or settings that would lose records.
+    another app's, have another number of partitions, or settings that would lose records; and when the log is not
+    whole, or was made by another plan than `making`.
     """
     with clients.admin(settings) as admin:
         try:
-            return _open(admin, settings, app, partitions, create=create)
+            return _open(admin, settings, app, partitions, create=create, making=making)
         except errors.KafkaError as problem:
             raise explain(problem, settings, "open") from problem
 
 
-def _open(admin: KafkaAdminClient, settings: KafkaSettings, app: str, partitions: int | None, *, create: bool) -> int:
+def finish_topics(settings: KafkaSettings, about: About) -> None:
+    """Says that a log is whole."""
+    try:
+        _write_about(settings, about.model_copy(update={"making": False}))
+    except errors.KafkaError as problem:
+        raise explain(problem, settings, "append to") from problem
+
+
+def delete_before(settings: KafkaSettings, partition: int, offset: int) -> None:
+    """Has Kafka remove the records of a partition before `offset`."""
+    with clients.admin(settings) as admin:
+        try:
+            admin.delete_records({TopicPartition(settings.topic, partition): offset}, timeout_ms=_READY_MS)
+        except errors.KafkaError as problem:
+            raise explain(problem, settings, "trim") from problem
+
+
+def _open(
+    admin: KafkaAdminClient,
+    settings: KafkaSettings,
+    app: str,
+    partitions: int | None,
+    *,
+    create: bool,
+    making: Making | None,
+) -> About:
     about = _find_about(admin, settings, wait_s=0 if create else _ABOUT_S)
     if about is None:
         if not create:
             raise NoLog(f"There is no log at {settings}: check the name, or let `engram run` make it.")
-        about = _make(admin, settings, app, partitions)
+        about = _make(admin, settings, app, partitions, making)
     if about.format != FORMAT:
         raise Misuse(f"The log {settings} has format {about.format}; this Engram reads format {FORMAT}.")
     if about.app != app:
         raise Misuse(f"The log {settings} belongs to app {about.app!r}, not to {app!r}: choose another log.")
+    _check_made(settings, about, making)
     there = _topics(admin, settings)
     for name in (settings.topic, settings.events_topic):
         if there[name].partitions != about.partitions:
@@ -90,10 +122,19 @@ def _open(admin: KafkaAdminClient, settings: KafkaSettings, app: str, partitions
         _check_count(settings, about.partitions, partitions)
     for name, topic in there.items():
         _check_settings(admin, settings, name, topic)
-    return about.partitions
+    return about
 
 
-def _make(admin: KafkaAdminClient, settings: KafkaSettings, app: str, partitions: int | None) -> About:
+def _check_made(settings: KafkaSettings, about: About, making: Making | None) -> None:
+    if about.making and making is None:
+        raise Unfinished.at(settings)
+    if making is not None and about.plan != making.plan:
+        raise Misuse(f"There is a log at {settings} already, which is not of this: choose another topic.")
+
+
+def _make(
+    admin: KafkaAdminClient, settings: KafkaSettings, app: str, partitions: int | None, making: Making | None
+) -> About:
     """Makes what is not there; what is there must be empty, and as it must be. Several processes may do so at once:
     the first one's number of partitions counts, and the first one's app."""
     there = _topics(admin, settings)
@@ -113,7 +154,10 @@ def _make(admin: KafkaAdminClient, settings: KafkaSettings, app: str, partitions
     held = _topics(admin, settings)[settings.topic].partitions
     _check_count(settings, held, wanted)
     _create(admin, settings, {settings.events_topic: held, settings.about_topic: 1})
-    _write_about(settings, About(app=app, partitions=held))
+    about = About(app=app, partitions=held)
+    if making is not None:
+        about = About(app=app, partitions=held, base=making.base, plan=making.plan, making=True)
+    _write_about(settings, about)
     written = _read_about(settings, wait_s=_READY_S)
     if written is None:
         raise Unavailable(f"The topic {settings.about_topic} does not say yet which app the log is for: try again.")
@@ -247,14 +291,16 @@ def _read_about(settings: KafkaSettings, *, wait_s: float) -> About | None:
         consumer.assign([partition])
         consumer.seek(partition, 0)
         deadline = time.monotonic() + wait_s
-        while not consumer.end_offsets([partition], timeout_ms=_READY_MS)[partition]:
+        while not (end := consumer.end_offsets([partition], timeout_ms=_READY_MS)[partition]):
             if time.monotonic() > deadline:
                 return None
             time.sleep(_LOOK_S)
         deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline:
             for record in consumer.poll(timeout_ms=200).get(partition, []):
-                return About.model_validate_json(record.value or b"")
+                about = About.model_validate_json(record.value or b"")
+                if not about.making or record.offset == end - 1:
+                    return about
     except ValidationError as problem:
         raise Misuse(f"The topic {settings.about_topic} is not of an Engram log: choose another topic.") from problem
     finally:
