@@ -12,7 +12,7 @@ from engram.errors import EngramError, Unavailable
 from engram.spark.job import cause_of
 from engram.spark.progress import Door, Progress, ProgressListener, Tell
 from engram.spark.session import Spark
-from engram.spark.worker import prepare_worker, search_path
+from engram.spark.worker import prepare_worker
 
 P = TypeVar("P")
 D = TypeVar("D")
@@ -37,7 +37,7 @@ def run_batch(
     if not pieces:
         return []
     with closing(ProgressListener(on_progress, host=spark.host)) as listener:
-        task = _Task(work=work, path=search_path(), door=listener.door)
+        task = _Task(work=work, path=spark.settings.path, door=listener.door)
         numbered = spark.context.parallelize(list(enumerate(pieces)), len(pieces))
         try:
             ended: list[_Ended] = numbered.mapPartitions(task).collect()
