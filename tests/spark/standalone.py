@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 import psutil
 import pyspark
@@ -22,34 +22,35 @@ _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 
 
-class Daemon:
-    """One master or worker. `prefix` comes before its command, such as `ip netns exec NAME`."""
+class Place(NamedTuple):
+    """A machine: its address, and what comes before a command that is to run there, such as `ip netns exec NAME`."""
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        kind: str,
-        *options: str,
-        host: str = "127.0.0.1",
-        prefix: Sequence[str] = (),
-        settings: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
+    host: str = "127.0.0.1"
+    prefix: Sequence[str] = ()
+
+
+HERE = Place()
+
+
+class Daemon:
+    """One master or worker."""
+
+    def __init__(self, folder: Path, name: str, kind: str, *options: str, place: Place) -> None:
         self.name = name
         self.output = folder / f"{name}.log"
-        conf = folder / f"{name}.conf"
-        conf.write_text("".join(f"{setting} {value}\n" for setting, value in settings.items()))
         environment = {
             **os.environ,
             "SPARK_HOME": str(HOME),
-            "SPARK_LOCAL_IP": host,
+            "SPARK_CONF_DIR": str(folder),
+            "SPARK_LOCAL_IP": place.host,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_WORKER_DIR": str(folder / f"{name}-work"),
             "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
         }
+        command = [*place.prefix, str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [*prefix, str(HOME / "bin" / "spark-class"), kind, "--host", host, "--properties-file", str(conf), *options],
+                [*command, "--host", place.host, *options],
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -83,38 +84,37 @@ class Daemon:
 
 
 class Standalone:
-    """A master and workers of two cores each on 127.0.0.1; ended with the `with` block."""
+    """A master and workers of two cores each; ended with the `with` block. `settings` are for all of them."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        master: Place = HERE,
+        workers: Sequence[Place] = (HERE, HERE),
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.folder = folder
         self._started = 0
         self.workers: list[Daemon] = []
-        self.master = Daemon(
-            folder,
-            "master",
-            "org.apache.spark.deploy.master.Master",
-            *("--port", "0", "--webui-port", "0"),
-            settings={"spark.master.rest.enabled": "false", "spark.ui.enabled": "false"},
-        )
+        of_all = {"spark.master.rest.enabled": "false", "spark.ui.enabled": "false", **settings}
+        (folder / "spark-defaults.conf").write_text("".join(f"{name} {of_all[name]}\n" for name in of_all))
+        self.master = Daemon(folder, "master", "master.Master", "--port", "0", "--webui-port", "0", place=master)
         try:
             self.url = self.master.wait_for(_MASTER_URL)[1]
-            for _ in range(workers):
-                self.start_worker()
+            for place in workers:
+                self.start_worker(place)
             for worker in self.workers:
                 worker.wait_for(_REGISTERED)
         except BaseException:
             self.close()
             raise
 
-    def start_worker(self) -> Daemon:
+    def start_worker(self, place: Place = HERE) -> Daemon:
         """One more; it registers with the master by itself, after some seconds."""
         self._started += 1
-        worker = Daemon(
-            self._folder,
-            f"worker-{self._started}",
-            "org.apache.spark.deploy.worker.Worker",
-            *("--webui-port", "0", "--cores", "2", "--memory", "1g", self.url),
-        )
+        options = ("--webui-port", "0", "--cores", "2", "--memory", "1g", self.url)
+        worker = Daemon(self.folder, f"worker-{self._started}", "worker.Worker", *options, place=place)
         self.workers.append(worker)
         return worker
 

@@ -61,9 +61,7 @@ def test_a_bug_in_the_work_is_named(spark: Spark):
     def divide(number: int, _tell: Tell) -> float:
         return 1 / number
 
-    with pytest.raises(
-        Unavailable, match=r"failed: .*ZeroDivisionError: division by zero.*\. Run it again\."
-    ):
+    with pytest.raises(Unavailable, match=r"failed: .*ZeroDivisionError: division by zero.*\. Run it again\."):
         run_batch(spark, [0], divide)
 
 

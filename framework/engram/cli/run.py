@@ -130,7 +130,9 @@ def run_app(options: RunOptions) -> None:
             )
             uvloop.run(running.run())
     if running.lost:
-        raise Unavailable(f"Spark was lost ({running.lost}): start the app again; nothing that was acknowledged is lost.")
+        raise Unavailable(
+            f"Spark was lost ({running.lost}): start the app again; nothing that was acknowledged is lost."
+        )
 
 
 class _Running:
@@ -192,9 +194,7 @@ class _Running:
             self.lost = why
             loop.call_soon_threadsafe(ending.ask)
 
-        job = ShardJob(
-            self._spark, self._spec(registry), on_restart=self._tell_restart, on_lost=end_without_spark
-        )
+        job = ShardJob(self._spark, self._spec(registry), on_restart=self._tell_restart, on_lost=end_without_spark)
         started = time.monotonic()
         self._tell(
             "starting",

@@ -84,9 +84,9 @@ class SparkSettings:
         whoever may speak to a driver or an executor can run code there."""
         if not (self.is_alone or self._brings_secret or _AUTHENTICATE in self.own):
             raise Misuse(
-                f"Spark's own ports on {self.host} would be open to everybody who reaches them: give it the secret that "
-                "master and workers have (--spark-conf spark.authenticate=true --spark-conf "
-                "spark.authenticate.secret.file=FILE), or write --spark-conf spark.authenticate=false if nobody else can."
+                f"Spark's own ports on {self.host} would be open to everybody who reaches them: write --spark-conf "
+                "spark.authenticate=true, with the secret of master and workers in SPARK_CONF_DIR/spark-defaults.conf; "
+                "or --spark-conf spark.authenticate=false, if nobody else can."
             )
 
     def conf(self, scratch: Path) -> dict[str, str]:
