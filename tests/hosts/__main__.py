@@ -1,8 +1,8 @@
 """`make hosts`: an app on four machines, as network namespaces, of which one is cut off from the others in three ways.
 
-On the first are the driver and Spark's master, on the second a Kafka broker, on the others a worker each. Under load, the
-machine of a shard is cut off from everybody, from the log alone, and from the driver alone. Each time every key is served
-again; at the end each partition has one owner, and what is there is what was acknowledged.
+On the first are the driver and Spark's master, on the second a Kafka broker, on the others a worker each. Under load,
+the machine of a shard is cut off from everybody, from the log alone, and from the driver alone. Each time every key is
+served again; at the end each partition has one owner, and what is there is what was acknowledged.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from engram import Client
 from rich.console import Console
@@ -91,13 +92,14 @@ async def _story(running: Running, network: Network, cluster: Standalone, log: s
             if from_ == "the log":
                 await asyncio.sleep(_LOG_CUT_S)
                 heal(name)
-            seconds = await load.goes_on()
+            else:
+                await _taken_over(client, victim["owner"])
+            await load.goes_on()
+            seconds = time.monotonic() - began
             now = (await owners(client))[0]
             if from_ != "the log":
-                left = _CUT_S - (time.monotonic() - began)
-                await asyncio.sleep(max(left, 0))
+                await asyncio.sleep(max(_CUT_S - seconds, 0))
                 heal(name)
-                assert now["owner"] != victim["owner"], "nobody has taken over"
                 assert eventually(lambda: not _alive(victim["pid"]), START_S), "the old owner still runs"
             lasted = time.monotonic() - began
             by = "the same" if now["owner"] == victim["owner"] else hosts[cluster.worker_of(now["pid"]).name]
@@ -113,15 +115,25 @@ async def _story(running: Running, network: Network, cluster: Standalone, log: s
     assert there == load.acknowledged, "what is there is not what was acknowledged"
     assert last_owners(log) == now, "the log names other owners than the registry"
     total = sum(map(len, there.values()))
-    _CONSOLE.print(f"{total:,} commands were acknowledged, and each has taken effect once; one owner of each partition.")
+    _CONSOLE.print(
+        f"{total:,} commands were acknowledged, and each has taken effect once; one owner of each partition."
+    )
+
+
+async def _taken_over(client: Client, owner: str) -> None:
+    await _until(client, lambda shards: shards[0]["owner"] != owner)
 
 
 async def _whole(client: Client, workers: list[Daemon]) -> None:
-    """Waits until both machines could take over again."""
-    async with asyncio.timeout(START_S):
-        while not all(shard["silent_s"] < 2 for shard in (await owners(client)).values()):
-            await asyncio.sleep(0.1)
+    """Waits until both machines could take over again, and the last words of old owners have been heard."""
+    await _until(client, lambda shards: all(of["silent_s"] < 2 and _alive(of["pid"]) for of in shards.values()))
     assert all(worker.process.poll() is None for worker in workers), "a worker has ended"
+
+
+async def _until(client: Client, holds: Callable[[dict[int, dict[str, Any]]], bool]) -> None:
+    async with asyncio.timeout(START_S):
+        while not holds(await owners(client)):  # noqa: ASYNC110 - what is waited for is in another process
+            await asyncio.sleep(0.1)
 
 
 def _alive(pid: int) -> bool:

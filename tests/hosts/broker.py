@@ -1,4 +1,4 @@
-"""A Kafka broker at an address of the machine that this runs on, until its input ends: `python -m tests.hosts.broker`."""
+"""A Kafka broker at an address of the machine that this runs on, until its input ends."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 from engram import Client
-from engram.codec.record import Epoch, Kind
-from engram.log.open import open_log
-from engram.log.scan import scan
 from engram.spark.batch import run_batch
 from engram.spark.progress import Tell
 from engram.spark.session import Spark

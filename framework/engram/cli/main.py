@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from engram.cli.commands import dev, log, quarantine, schema, snapshot
+from engram.cli.commands import backfill, dev, log, quarantine, schema, snapshot
 from engram.cli.options import GATEWAY, AppReference, Json, LogUrl, Partition, SparkConf, SparkOutput, Token, Url
 from engram.cli.output import refuse_nicely
 
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.command("backfill")(backfill.backfill)
 app.add_typer(dev.group, name="dev")
 app.add_typer(log.group, name="log")
 app.add_typer(quarantine.group, name="quarantine")

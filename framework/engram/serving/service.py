@@ -16,10 +16,9 @@ from engram.image.outcome import Outcome
 from engram.log.base import Log
 from engram.log.group import GroupCommit, Settled
 from engram.log.partitioner import partition_of
-from engram.model.app import App, entity_of
+from engram.model.app import App
 from engram.model.command import Command
-from engram.model.context import check_key
-from engram.model.entity import EVERYWHERE, Shared
+from engram.model.keys import Keys
 from engram.model.position import Position
 from engram.model.principal import Principal
 from engram.model.query import Query
@@ -76,8 +75,7 @@ class Service:
         self._free: deque[CommandId] = deque()
         self._sessions = 0
         self._ends = [0] * log.partitions  # as far as is known: the log may have come further
-        asked: list[type[Any]] = [*app.commands.values(), *app.queries.values()]
-        self._shared = {cls for cls in asked if issubclass(entity_of(cls), Shared)}
+        self._keys = Keys(app)
         self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead)
         self.events = EventsDoor(app, events or log)
         self.sinks = sinks
@@ -240,12 +238,7 @@ class Service:
 
     def checked_key(self, key: str, asked: Command[Any, Any] | Query[Any, Any]) -> str:
         """The key of the entity that this is for; what is shared has one of its own."""
-        if type(asked) not in self._shared:
-            check_key(key)
-            return key
-        if key not in ("", EVERYWHERE):
-            raise Misuse(f"{asked.__engram__.name} is not for one entity: leave the key out, or write {EVERYWHERE!r}.")
-        return EVERYWHERE
+        return self._keys.checked(key, type(asked))
 
     def _loggable(self, command: Command[Any, Any]) -> bytes:
         """The command's body, which was read back: what a shard cannot decode would stop its partition."""

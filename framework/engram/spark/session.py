@@ -76,6 +76,15 @@ class Spark:
         """The address of Spark's own page."""
         return str(self.context.uiWebUrl or "")
 
+    def sql(self) -> Any:
+        """The SparkSession of this Spark."""
+        from pyspark.sql import SparkSession
+
+        session = SparkSession(self.context)
+        # 200 by default, whose tasks cost more than what most jobs here have to do; more than cores, so that all are busy.
+        session.conf.set("spark.sql.shuffle.partitions", str(4 * self.context.defaultParallelism))
+        return session
+
     @property
     def is_lost(self) -> bool:
         """Whether Spark has ended by itself: its JVM is gone, or the cluster has given the application up."""
