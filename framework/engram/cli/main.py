@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from engram.cli.commands import backfill, dev, log, quarantine, schema, snapshot
+from engram.cli.commands import backfill, dev, log, quarantine, schema, shadow, snapshot
 from engram.cli.options import GATEWAY, AppReference, Json, LogUrl, Partition, SparkConf, SparkOutput, Token, Url
 from engram.cli.output import refuse_nicely
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 
 app.command("backfill")(backfill.backfill)
+app.command("shadow")(shadow.shadow)
 app.add_typer(dev.group, name="dev")
 app.add_typer(log.group, name="log")
 app.add_typer(quarantine.group, name="quarantine")

@@ -5,7 +5,7 @@ Pure: no I/O, no clock, no threads. The same records, in order, give the same im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count, repeat
 from typing import Any, NamedTuple, TypeVar
@@ -426,8 +426,11 @@ class Image:
 
     def digest(self) -> str:
         """The digest of everything but position and epoch. Goes over the whole image."""
-        rows = (EntityRow(h.name, key, h.version, h.encoded(key)) for h in self._homes.values() for key in h.all_keys())
-        return digest_of(rows, self.memory())
+        return digest_of(self.rows(), self.memory())
+
+    def rows(self) -> Iterator[EntityRow]:
+        """All entities, encoded. Nothing may be handled meanwhile."""
+        return (EntityRow(h.name, key, h.version, h.encoded(key)) for h in self._homes.values() for key in h.all_keys())
 
     # Memory
 

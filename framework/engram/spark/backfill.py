@@ -20,7 +20,7 @@ from engram.log.base import READ_BYTES, Entry, Log
 from engram.log.open import open_log
 from engram.log.scan import scan
 from engram.model.app import App
-from engram.spark.batch import run_batch
+from engram.spark.batch import run_batch, spark_problems
 from engram.spark.packing import CHECKED, KNOWN, PACKED, Check, Pack
 from engram.spark.plan import Plan, Planned, Seal
 from engram.spark.progress import Progress, ProgressListener, Tell
@@ -67,8 +67,9 @@ def make_plan(spark: Spark, job: Backfill, app: App, log: Log, *, on_progress: O
     """Reads the source and seals a plan of what is new in it."""
     session = spark.sql()
     plan = Plan.new(job.plans)
-    rows = read_source(session, job.source, format_=job.format, order=job.order)
-    with closing(ProgressListener(on_progress, host=spark.host)) as listener:
+    with spark_problems():
+        rows = read_source(session, job.source, format_=job.format, order=job.order, app=app)
+    with closing(ProgressListener(on_progress, host=spark.host)) as listener, spark_problems():
         check = Check(app=job.app, partitions=log.partitions, path=spark.settings.path, door=listener.door)
         rank = rows.schema["rank"].dataType.simpleString()
         place = f"rank {rank}, file string, block bigint, row bigint"
@@ -166,7 +167,9 @@ def _marked(session: Any, rows: Any, plans: Path) -> Any:
         known = (f.col("nth") > 1) & f.col("id").isNotNull()
     earlier = [str(plan.data) for plan in Plan.sealed_in(plans) if sum(plan.read_seal().commands)]
     if earlier:
-        ids = session.read.parquet(*earlier).select(f.explode("ids").alias("id"), f.lit(True).alias("earlier"))
+        # Several folders: their partitions are nobody's business here.
+        every = session.read.schema("ids array<string>").option("recursiveFileLookup", "true").parquet(*earlier)
+        ids = every.select(f.explode("ids").alias("id"), f.lit(True).alias("earlier"))
         rows = rows.join(ids, "id", "left")
         known |= f.coalesce(f.col("earlier"), f.lit(False))
     return rows.withColumn("known", known)

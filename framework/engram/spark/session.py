@@ -81,7 +81,7 @@ class Spark:
         from pyspark.sql import SparkSession
 
         session = SparkSession(self.context)
-        # 200 by default, whose tasks cost more than what most jobs here have to do; more than cores, so that all are busy.
+        # 200 by default, whose tasks cost more than what most jobs here have to do.
         session.conf.set("spark.sql.shuffle.partitions", str(4 * self.context.defaultParallelism))
         return session
 

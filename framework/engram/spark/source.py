@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engram.errors import Misuse
+from engram.model.app import App
 
 TABLE = "table:"
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
@@ -14,11 +15,12 @@ _OWN = ("id", "command", "key", "body", "version")
 PLACE = ("file", "block", "row")
 
 
-def read_source(session: Any, source: str, *, format_: str, order: str) -> Any:
+def read_source(session: Any, source: str, *, format_: str, order: str, app: App) -> Any:
     """A DataFrame with `id`, `command`, `key`, `body`, `version`, and the columns of `PLACE`, by which it is ordered.
 
     `source` is a file or folder of Parquet, CSV (with a header) or JSON lines, or `table:NAME`. Without a column `body`
-    the other columns are the commands' fields; null is a field that is left out. `order` is a column to order by.
+    the other columns are the commands' fields; null is a field that is left out. `order` is a column to order by; it is
+    a field too if a command of `app` has one of that name.
     """
     frame = _with_place(_read(session, source, format_))
     names = [name for name in frame.columns if name not in PLACE]
@@ -29,21 +31,22 @@ def read_source(session: Any, source: str, *, format_: str, order: str) -> Any:
         )
     if order and order not in names:
         raise Misuse(f"{source} has no column {order!r} to order by (it has: {', '.join(names)}).")
-    return _select(frame, names, order)
+    of_commands = {field for command in app.commands.values() for field in command.model_fields}
+    fields = [name for name in names if name not in _OWN and (name != order or name in of_commands)]
+    return _select(frame, names, fields, order)
 
 
-def _select(frame: Any, names: list[str], order: str) -> Any:
+def _select(frame: Any, names: list[str], fields: list[str], order: str) -> Any:
     from pyspark.sql import functions as f
 
     def text(name: str) -> Any:
         return f.col(f"`{name}`").cast("string") if name in names else f.lit(None).cast("string")
 
-    fields = [f.col(f"`{name}`") for name in names if name not in (*_OWN, order)]
     if "body" in names:
         kind = dict(frame.dtypes)["body"]
         body = f.to_json("body") if kind.startswith(("struct", "map", "variant")) else text("body")
     else:
-        body = f.to_json(f.struct(*fields)) if fields else f.lit("{}")
+        body = f.to_json(f.struct(*(f.col(f"`{name}`") for name in fields))) if fields else f.lit("{}")
     columns = [text(name).alias(name) for name in ("id", "command", "key", "version")]
     ordering = f.col(f"`{order}`").alias("rank") if order else f.lit(0).alias("rank")
     return frame.select(*columns, body.alias("body"), ordering, *PLACE)
