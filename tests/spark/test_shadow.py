@@ -140,7 +140,7 @@ def test_a_shadow_can_begin_at_a_savepoint(spark: Spark, tmp_path: Path):
                 pass
             contents = Contents(freeze.columns, freeze.memory, image.count(), savepoint="last")
             store.publish(partition, contents, created=1)
-        last = payment(0, MOST + 1)
+        last = payment(1000 * KEYS, MOST + 1)  # a session of its own
         log.append([Entry(partition_of(last.key, PARTITIONS), Kind.COMMANDS, 9999, encode_commands([last], ""))])
 
     found = compare_versions(spark, job(url, savepoint="last", snapshots=place), on_progress=lambda _: None)

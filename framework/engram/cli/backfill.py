@@ -29,9 +29,7 @@ class BackfillOptions:
     bad: Path | None
     plans: Path | None
     partitions: int | None
-    master: str
-    spark_conf: tuple[str, ...]
-    spark_output: bool
+    spark: SparkOptions
     json: bool
 
 
@@ -49,16 +47,10 @@ def add_commands(options: BackfillOptions) -> None:
         format=options.format,
         order=options.order,
     )
-    spark_options = SparkOptions(
-        master=options.master,
-        conf=options.spark_conf,
-        output=options.spark_output,
-        log_file=Path(f"{beside}-spark.log"),
-    )
     create = options.partitions is not None
     with (
         closing(open_log(options.log, app.name, partitions=options.partitions, create=create)) as log,
-        batch_spark(f"backfill {app.name}", spark_options) as spark,
+        batch_spark(f"backfill {app.name}", options.spark) as spark,
     ):
         appending = progress_of("appending", "commands", log.partitions)
         finished = finish_plans(spark, job, app, log, on_progress=appending)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from engram.cli.output import show_progress
 from engram.errors import Misuse
+from engram.log.open import folder_beside
 from engram.spark.progress import Progress
 from engram.spark.session import Spark
 
@@ -24,6 +25,12 @@ class SparkOptions:
     conf: tuple[str, ...] = ()
     output: bool = False
     log_file: Path
+
+
+def spark_options(log: str, master: str, conf: Sequence[str] | None, *, output: bool) -> SparkOptions:
+    """Of a command that works on a log: Spark's own output goes to a file beside that."""
+    log_file = Path(f"{folder_beside(log)}-spark.log")
+    return SparkOptions(master=master, conf=tuple(conf or ()), output=output, log_file=log_file)
 
 
 @contextmanager

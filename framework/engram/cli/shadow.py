@@ -12,7 +12,7 @@ from engram.cli.batch import SparkOptions, batch_spark, progress_of
 from engram.cli.output import say, say_json, show_progress, show_table
 from engram.cli.store import store_url
 from engram.errors import Misuse
-from engram.log.open import absolute_url, folder_beside, open_log
+from engram.log.open import absolute_url, open_log
 from engram.shard.reference import resolve_app_at
 from engram.shard.shadow import KINDS, Difference, Kind
 from engram.spark.shadow import Compared, ShadowJob, compare_versions
@@ -32,9 +32,7 @@ class ShadowOptions:
     snapshots: str | None
     examples: int
     report: Path | None
-    master: str
-    spark_conf: tuple[str, ...]
-    spark_output: bool
+    spark: SparkOptions
     json: bool
 
 
@@ -57,13 +55,7 @@ def compare(options: ShadowOptions) -> None:
         ends=ends,
         examples=options.examples,
     )
-    spark_options = SparkOptions(
-        master=options.master,
-        conf=options.spark_conf,
-        output=options.spark_output,
-        log_file=Path(f"{folder_beside(options.log)}-spark.log"),
-    )
-    with batch_spark(f"shadow {old.name}", spark_options) as spark:
+    with batch_spark(f"shadow {old.name}", options.spark) as spark:
         found = compare_versions(spark, job, on_progress=progress_of("comparing", "records", len(ends)))
     show_progress("")
     rows = _rows(found)

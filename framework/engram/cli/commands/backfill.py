@@ -45,6 +45,7 @@ def backfill(
 ) -> None:
     """Add commands from a table to the log, in bulk. Run again, it adds nothing twice: each row has an id."""
     from engram.cli.backfill import BackfillOptions, add_commands
+    from engram.cli.batch import spark_options
 
     add_commands(
         BackfillOptions(
@@ -56,9 +57,7 @@ def backfill(
             bad=bad,
             plans=plans,
             partitions=partitions,
-            master=master,
-            spark_conf=tuple(spark_conf or ()),
-            spark_output=spark_output,
+            spark=spark_options(log, master, spark_conf, output=spark_output),
             json=json,
         )
     )

@@ -35,6 +35,7 @@ def shadow(
     json: Json = False,
 ) -> None:
     """Try a new version of an app on the real log: which replies, events, states and answers would be others?"""
+    from engram.cli.batch import spark_options
     from engram.cli.shadow import ShadowOptions, compare
 
     compare(
@@ -47,9 +48,7 @@ def shadow(
             snapshots=snapshots,
             examples=examples,
             report=report,
-            master=master,
-            spark_conf=tuple(spark_conf or ()),
-            spark_output=spark_output,
+            spark=spark_options(log, master, spark_conf, output=spark_output),
             json=json,
         )
     )
