@@ -55,7 +55,7 @@ def add_rows(result: Result, spark: Spark, source: Path, *, name: str, url: str,
             began = time.perf_counter()
             plan = make_plan(spark, job, app, log, on_progress=lambda _: None)
             planned = time.perf_counter()
-            append_plan(spark, job, app, log, plan, on_progress=lambda _: None)
+            append_plan(spark, job, app, plan, on_progress=lambda _: None)
             ended = time.perf_counter()
         whole.append(COMMANDS / (ended - began))
         appended.append(COMMANDS / (ended - planned))

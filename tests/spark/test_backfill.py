@@ -76,7 +76,7 @@ def run(spark: Spark, log_url: str, source: str, plans: Path, **more: str) -> Ad
     with closing(open_log(log_url, app.name, partitions=PARTITIONS, create=True)) as log:
         finish_plans(spark, job, app, log, on_progress=lambda _: None)
         plan = make_plan(spark, job, app, log, on_progress=lambda _: None)
-        return append_plan(spark, job, app, log, plan, on_progress=lambda _: None)
+        return append_plan(spark, job, app, plan, on_progress=lambda _: None)
 
 
 def entries(log_url: str) -> dict[str, list[int]]:
@@ -174,6 +174,16 @@ def test_a_run_that_is_killed_is_ended_by_the_next(spark: Spark, tmp_path: Path)
 
     assert (again.appended, again.known) == (0, 20_000)
     assert entries(url) == expected(range(20_000))
+
+
+def test_the_plans_of_another_log_are_refused(spark: Spark, tmp_path: Path):
+    """A log that was made anew has not got what was added to the old one: its rows must not be left out as known."""
+    source = write_parquet(tmp_path / "a.parquet", rows(10))
+    run(spark, f"sqlite:{tmp_path / 'log.db'}", source, tmp_path / "plans")
+
+    with pytest.raises(Misuse, match=r"the log was made anew, or is an older copy\. Use another --plans folder"):
+        run(spark, f"sqlite:{tmp_path / 'new.db'}", source, tmp_path / "plans")
+    assert run(spark, f"sqlite:{tmp_path / 'new.db'}", source, tmp_path / "others").appended == 10
 
 
 def test_what_is_no_table_of_commands_is_refused(spark: Spark, tmp_path: Path):

@@ -57,7 +57,7 @@ def add_commands(options: BackfillOptions) -> None:
         started = time.monotonic()
         plan = make_plan(spark, job, app, log, on_progress=_show_rows())
         planned = time.monotonic()
-        added = append_plan(spark, job, app, log, plan, on_progress=appending)
+        added = append_plan(spark, job, app, plan, on_progress=appending)
         seconds = planned - started, time.monotonic() - planned
         _report(app.name, finished, added, seconds, json=options.json)
     if added.bad:

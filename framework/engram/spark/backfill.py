@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from engram.clock import system_clock
 from engram.codec.record import CommandsHeader, Kind
 from engram.errors import Misuse
-from engram.log.base import READ_BYTES, Entry, Log
+from engram.log.base import READ_BYTES, RECORD_COMMANDS, Entry, Log
 from engram.log.open import open_log
 from engram.log.scan import scan
 from engram.model.app import App
@@ -58,9 +58,12 @@ class Added(NamedTuple):
 
 
 def finish_plans(spark: Spark, job: Backfill, app: App, log: Log, *, on_progress: OnProgress) -> list[Added]:
-    """Appends what earlier runs have planned and not ended."""
-    unfinished = [plan for plan in Plan.sealed_in(job.plans) if not plan.is_done]
-    return [append_plan(spark, job, app, log, plan, on_progress=on_progress) for plan in unfinished]
+    """Appends what earlier runs have planned and not ended. Raises `Misuse` if they were for another log."""
+    plans = Plan.sealed_in(job.plans)
+    for plan in plans:
+        _check_log(plan, app, log)
+    unfinished = [plan for plan in plans if not plan.is_done]
+    return [append_plan(spark, job, app, plan, on_progress=on_progress) for plan in unfinished]
 
 
 def make_plan(spark: Spark, job: Backfill, app: App, log: Log, *, on_progress: OnProgress) -> Plan:
@@ -95,19 +98,31 @@ def make_plan(spark: Spark, job: Backfill, app: App, log: Log, *, on_progress: O
     return plan
 
 
-def append_plan(spark: Spark, job: Backfill, app: App, log: Log, plan: Plan, *, on_progress: OnProgress) -> Added:
+def append_plan(spark: Spark, job: Backfill, app: App, plan: Plan, *, on_progress: OnProgress) -> Added:
     """Appends what is not in the log yet of a plan. Run again, also beside a run of it, it has the same effect."""
+    seal = plan.read_seal()
+    pieces = [partition for partition, count in enumerate(seal.commands) if count]
+    work = _Append(job.log, app.name, plan, seal)
+    appended = sum(run_batch(spark, pieces, work, on_progress=on_progress))
+    plan.mark_done()
+    return Added(appended, sum(seal.commands) - appended, seal.known, seal.bad, plan.bad_rows)
+
+
+def _check_log(plan: Plan, app: App, log: Log) -> None:
+    """A log that was made anew has nothing of what earlier plans have added, and they would leave those rows out."""
     seal = plan.read_seal()
     if (seal.app, seal.partitions) != (app.name, log.partitions):
         raise Misuse(
             f"{plan.folder} was planned for {seal.app} with {seal.partitions} partitions, and the log is of {app.name} "
             f"with {log.partitions}: use the log that it was made for, or another --plans folder."
         )
-    pieces = [partition for partition, count in enumerate(seal.commands) if count]
-    work = _Append(job.log, app.name, plan, seal)
-    appended = sum(run_batch(spark, pieces, work, on_progress=on_progress))
-    plan.mark_done()
-    return Added(appended, sum(seal.commands) - appended, seal.known, seal.bad, plan.bad_rows)
+    for partition, count in enumerate(seal.commands):
+        least = seal.ends[partition] + (-(-count // RECORD_COMMANDS) if plan.is_done else 0)
+        if log.end(partition) < least:
+            raise Misuse(
+                f"{plan.folder} says that partition {partition} of the log has at least {least} records, but it has "
+                f"{log.end(partition)}: the log was made anew, or is an older copy. Use another --plans folder."
+            )
 
 
 @dataclass(frozen=True, slots=True)
