@@ -10,7 +10,7 @@ WORKERS ?= 3
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check bench chaos fuzz models docs clean java
+.PHONY: help demo run test check bench chaos fuzz hosts models pipeline docs clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,13 @@ fuzz: $(READY) ## Damage snapshots in every way that we know, again and again, a
 
 models: $(READY) ## Ask for what the model knows while commands, crashes and rescales go on (COUNT=100000, SEED=0)
 	@$(BIN)/python -m tests.read_models $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
+hosts: $(READY) java ## Run an app on machines in network namespaces, and cut one off from the log and the driver (Linux, root, iproute2)
+	@command -v ip > /dev/null || (apt-get update -qq && apt-get install -qq -y iproute2)
+	@$(BIN)/python -m tests.hosts
+
+pipeline: $(READY) java ## Backfill, rebuild, repartition, archive and query the social network, and compare (COUNT=5000000, USERS=100000)
+	@$(BIN)/python -m sample_apps.social.pipeline $(if $(COUNT),--count $(COUNT)) $(if $(USERS),--users $(USERS)) $(ARGS)
 
 docs: $(READY) ## Write the generated reference pages anew
 	@$(BIN)/python docs/reference/generate.py

@@ -43,6 +43,7 @@ def test_the_commands_are_those_of_the_reference():
     """A new command needs a line here, and a page in the documentation."""
     assert list(COMMANDS) == [
         "ask",
+        "backfill",
         "dev kafka",
         "doctor",
         "export",
@@ -62,6 +63,7 @@ def test_the_commands_are_those_of_the_reference():
         "schema draft",
         "schema record",
         "send",
+        "shadow",
         "snapshot list",
         "snapshot remove",
         "snapshot restore-from",

@@ -23,7 +23,7 @@ class Running:
     """`engram run`, started as a user would; `close` ends it and everything below it."""
 
     def __init__(self, folder: Path, *options: str, app: str = "tests.spark.ledger:app", log: str = "app.db") -> None:
-        self.log = f"sqlite:{folder / log}"
+        self.log = log if ":" in log else f"sqlite:{folder / log}"
         command = [sys.executable, "-m", "engram.cli.main", "run", app, "--log", self.log, "--port", "0", "--json"]
         self.process = subprocess.Popen(
             [*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -8,7 +8,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from engram.cli.commands import archive, dev, log, quarantine, rebuild, repartition, schema, snapshot, sql
+from engram.cli.commands import (
+    archive,
+    backfill,
+    dev,
+    log,
+    quarantine,
+    rebuild,
+    repartition,
+    schema,
+    shadow,
+    snapshot,
+    sql,
+)
 from engram.cli.options import (
     GATEWAY,
     AppReference,
@@ -31,6 +43,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.command("backfill")(backfill.backfill)
+app.command("shadow")(shadow.shadow)
 app.add_typer(dev.group, name="dev")
 app.add_typer(log.group, name="log")
 app.add_typer(quarantine.group, name="quarantine")

@@ -23,7 +23,7 @@ from engram.cli.output import say, say_json
 from engram.cli.restore import begin_from, told
 from engram.cli.store import copy_folder, store_url
 from engram.clock import system_clock
-from engram.errors import Misuse
+from engram.errors import Misuse, Unavailable
 from engram.log.base import Log, NoLog
 from engram.log.open import absolute_url, folder_beside, open_log
 from engram.model.app import App
@@ -48,8 +48,8 @@ from engram.snapshots.open import open_store
 from engram.spark.java import java_version
 from engram.spark.job import ShardJob
 from engram.spark.session import Spark, default_master
+from engram.spark.settings import SparkSettings
 from engram.spark.task import ShardSpec
-from engram.spark.worker import search_path
 from engram.telemetry import log_to_stderr
 from engram.tracing import start_tracing
 
@@ -98,7 +98,9 @@ def run_app(options: RunOptions) -> None:
     log_to_stderr(logging.WARNING)
     java_version()
     app = resolve_app(options.reference)
-    settings = spark_settings(options.spark_settings)
+    master = options.master or default_master(options.shards)
+    elsewhere = {} if master.startswith("local") else {"spark.driver.host": options.registry_host}
+    settings = {**elsewhere, **spark_settings(options.spark_settings)}
     start_tracing(app.name)
     sinks = _sinks(app, options)
     access = None if options.auth is None else read_access(options.auth)
@@ -106,6 +108,7 @@ def run_app(options: RunOptions) -> None:
         Authenticator(access)  # refuses now what the gateway would refuse once Spark runs: a secret that is not there
     _check_registry_address(options.registry_host, options.registry_port)
     keys = _line_keys(options, access)
+    SparkSettings(master, settings).check()
     with _listen(options.host, options.port, closed=access is not None) as listener:
         log = _open_log(app, options)
         beside = str(folder_beside(options.log))
@@ -115,7 +118,7 @@ def run_app(options: RunOptions) -> None:
         check_code_epoch(app, log, store, run=_command_line(options))
         with Spark(
             name=f"engram {app.name}",
-            master=options.master or default_master(options.shards),
+            master=master,
             slots=options.shards,
             log_file=None if options.spark_output else Path(beside + "-spark.log"),
             settings=settings,
@@ -132,6 +135,10 @@ def run_app(options: RunOptions) -> None:
                 sinks=sinks,
             )
             uvloop.run(running.run())
+    if running.lost:
+        raise Unavailable(
+            f"Spark was lost ({running.lost}): start the app again; nothing that was acknowledged is lost."
+        )
 
 
 class _Running:
@@ -161,6 +168,8 @@ class _Running:
         self._places = Places(Path(f"{folder_beside(options.log)}-sinks.db"))
         self._sinks = [SinkRunner(sink, self._open_again, self._places) for sink in sinks]
         self._url = f"http://{_in_url(options.host)}:{listener.getsockname()[1]}"
+        self.lost = ""
+        """Why there is no Spark any more; empty unless that is how it ended."""
 
     async def run(self) -> None:
         registry = Registry(host=self._options.registry_host, port=self._options.registry_port, keys=self._keys)
@@ -187,7 +196,13 @@ class _Running:
             )
         )
         serving = asyncio.create_task(server.serve(sockets=[self._listener]))
-        job = ShardJob(self._spark, self._spec(registry), on_restart=self._tell_restart)
+        loop = asyncio.get_running_loop()
+
+        def end_without_spark(why: str) -> None:
+            self.lost = why
+            loop.call_soon_threadsafe(ending.ask)
+
+        job = ShardJob(self._spark, self._spec(registry), on_restart=self._tell_restart, on_lost=end_without_spark)
         started = time.monotonic()
         self._tell(
             "starting",
@@ -225,7 +240,7 @@ class _Running:
     def _spec(self, registry: Registry) -> ShardSpec:
         return ShardSpec(
             app=self._options.reference,
-            path=search_path(),
+            path=self._spark.settings.path,
             log=absolute_url(self._options.log),
             snapshots=store_url(self._options.log, self._options.snapshots),
             keep=self._options.keep_snapshots,

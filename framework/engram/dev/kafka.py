@@ -50,15 +50,22 @@ class Brokers:
     """
 
     def __init__(
-        self, count: int = 1, *, settings: Mapping[str, str] | None = None, security: Security | None = None
+        self,
+        count: int = 1,
+        *,
+        settings: Mapping[str, str] | None = None,
+        security: Security | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
-        """`settings` are added to each node's, and win over ours.
+        """`settings` are added to each node's, and win over ours. `host` is where clients come: on another address than
+        loopback everybody who reaches it may read and write all, unless there is `security`.
 
         Raises `Misuse` when Java is missing or Kafka refuses to start, with its own words; `Unavailable` when Kafka's
         jars cannot be had or it is not ready in time.
         """
         if count < 1:
             raise Misuse(f"{count} brokers cannot be started: the least is 1.")
+        self._host = host
         self._java = str(java_version()[0])
         self._classpath = str(kafka_jars() / "*")
         self._processes = Processes()
@@ -86,7 +93,7 @@ class Brokers:
     @property
     def bootstrap(self) -> str:
         """The addresses for clients, with commas."""
-        return ",".join(f"127.0.0.1:{ports.client}" for ports in self._ports)
+        return ",".join(f"{self._host}:{ports.client}" for ports in self._ports)
 
     def url(self, topic: str) -> str:
         """What `engram run --log` takes."""
@@ -173,7 +180,7 @@ class Brokers:
         tool = [self._java, *_JVM, "-cp", self._classpath, "kafka.tools.StorageTool", "format"]
         for i in range(len(self)):
             data = self._processes.folder / f"data-{i}"
-            told = {**node_settings(i, self._ports, data, security), **settings}
+            told = {**node_settings(i, self._ports, data, security, host=self._host), **settings}
             self._file(i, "properties").write_text(properties(told))
             command = [*tool, "--cluster-id", cluster, "--config", str(self._file(i, "properties")), *users]
             self._processes.start(f"format-{i}", command, self._file(i, "log"))

@@ -83,8 +83,10 @@ class Ports:
     controller: int
 
 
-def node_settings(node: int, ports: Sequence[Ports], data: Path, security: Security | None) -> dict[str, str]:
-    """All settings of one node of a cluster in which each is broker and controller."""
+def node_settings(
+    node: int, ports: Sequence[Ports], data: Path, security: Security | None, *, host: str = "127.0.0.1"
+) -> dict[str, str]:
+    """All settings of one node of a cluster in which each is broker and controller; `host` is where clients come."""
     mine = ports[node]
     count = len(ports)
     copies = str(min(3, count))
@@ -94,10 +96,13 @@ def node_settings(node: int, ports: Sequence[Ports], data: Path, security: Secur
         "node.id": str(node),
         "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p.controller}" for i, p in enumerate(ports)),
         "listeners": ",".join(
-            f"{name}://127.0.0.1:{port}"
-            for name, port in [("CLIENT", mine.client), ("INTERNAL", mine.internal), ("CONTROLLER", mine.controller)]
+            [
+                f"CLIENT://{host}:{mine.client}",
+                f"INTERNAL://127.0.0.1:{mine.internal}",
+                f"CONTROLLER://127.0.0.1:{mine.controller}",
+            ]
         ),
-        "advertised.listeners": f"CLIENT://127.0.0.1:{mine.client},INTERNAL://127.0.0.1:{mine.internal}",
+        "advertised.listeners": f"CLIENT://{host}:{mine.client},INTERNAL://127.0.0.1:{mine.internal}",
         "listener.security.protocol.map": (
             f"CLIENT:{security.protocol if security else 'PLAINTEXT'},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
         ),

@@ -5,7 +5,7 @@ Pure: no I/O, no clock, no threads. The same records, in order, give the same im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count, repeat
 from typing import Any, NamedTuple, TypeVar
@@ -437,9 +437,12 @@ class Image:
         return sum(home.count() for home in self._homes.values())
 
     def digest(self) -> str:
-        """The digest of everything but position and epoch. Goes over the whole image, one entity after the other."""
-        rows = (EntityRow(h.name, key, h.version, h.encoded(key)) for h in self._homes.values() for key in h.all_keys())
-        return digest_of(rows, self.memory())
+        """The digest of everything but position and epoch. Goes over the whole image."""
+        return digest_of(self.rows(), self.memory())
+
+    def rows(self) -> Iterator[EntityRow]:
+        """All entities, encoded. Nothing may be handled meanwhile."""
+        return (EntityRow(h.name, key, h.version, h.encoded(key)) for h in self._homes.values() for key in h.all_keys())
 
     # Memory
 

@@ -15,6 +15,7 @@ from engram.errors import Corrupt, Misuse, Unavailable
 from engram.log.partitioner import partition_of
 from engram.model.app import App
 from engram.model.entity import Entity
+from engram.model.keys import Keys
 from engram.model.position import Position
 from engram.model.query import Query
 from engram.model.token import Token
@@ -22,7 +23,6 @@ from engram.model.version import Version
 from engram.serving.asker import DirectLine, Line, ZmqLine
 from engram.serving.curve import LineKeys
 from engram.serving.heads import LINE_VERSION
-from engram.serving.keys import key_for, shared_in
 from engram.serving.refused import PASSING, refused
 from engram.serving.registry import WHERE, Location, Whereabouts
 from engram.serving.wire import decode_response, encode_request
@@ -69,7 +69,7 @@ class Rpc:
         self._app = app
         self._keys = keys
         self._timeout = timeout
-        self._shared = shared_in(app)
+        self._checked_key = Keys(app).checked
         self._plans = {
             cls: _Plan(name, codec.version_of(cls), result_adapter(cls).validator.validate_json)
             for name, cls in app.queries.items()
@@ -106,7 +106,7 @@ class Rpc:
         plan = self._plans.get(type(query))
         if plan is None:
             raise Misuse(f"{type(query).__name__} is no query of app {self._app.name}: list it in App(queries=[...]).")
-        key = key_for(key, query, self._shared)
+        key = self._checked_key(key, type(query))
         where = self._where or self._look(deadline)
         partition = partition_of(key, where.partitions)
         bound = self._bound(partition, where.partitions, at_least)

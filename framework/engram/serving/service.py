@@ -18,6 +18,7 @@ from engram.log.group import GroupCommit, Settled
 from engram.log.partitioner import partition_of
 from engram.model.app import App
 from engram.model.command import Command
+from engram.model.keys import Keys
 from engram.model.position import Position
 from engram.model.principal import Principal
 from engram.model.query import Query
@@ -25,7 +26,6 @@ from engram.model.read_model import ReadModel
 from engram.model.token import Token
 from engram.serving.effects import settle
 from engram.serving.events import EventsDoor
-from engram.serving.keys import key_for, shared_in
 from engram.serving.metrics import Metrics
 from engram.serving.quarantine import QuarantineDoor
 from engram.serving.read_models import ReadModelsDoor, Wanted
@@ -82,7 +82,7 @@ class Service:
         self._free: deque[CommandId] = deque()
         self._sessions = 0
         self._ends = [0] * log.partitions  # as far as is known: the log may have come further
-        self._shared = shared_in(app)
+        self._keys = Keys(app)
         self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead, self.metrics.looked, self.spans)
         self.events = EventsDoor(app, events or log)
         self.sinks = sinks
@@ -262,7 +262,7 @@ class Service:
 
     def checked_key(self, key: str, asked: Command[Any, Any] | Query[Any, Any]) -> str:
         """The key of the entity that this is for; what is shared has one of its own."""
-        return key_for(key, asked, self._shared)
+        return self._keys.checked(key, type(asked))
 
     def _loggable(self, command: Command[Any, Any]) -> bytes:
         """The command's body, which was read back: what a shard cannot decode would stop its partition."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
 from engram.errors import Misuse
 from engram.model.app import App
@@ -29,3 +30,23 @@ def resolve_app(reference: str) -> App:
         hint = f"It has: {', '.join(apps)}." if apps else "It holds no App at all."
         raise Misuse(f"{module_name} has no App named {attribute!r}. {hint}")
     return found
+
+
+def resolve_app_at(reference: str, folder: str = "") -> App:
+    """The app of a reference, looked for in `folder` first. Modules from there are forgotten afterwards: the same names
+    may mean others elsewhere, such as in another version of the same code. What a handler imports only when it runs is
+    then that of the others."""
+    if not folder:
+        return resolve_app(reference)
+    place = str(Path(folder).absolute())
+    top = reference.partition(":")[0].partition(".")[0]
+    kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == top}
+    sys.path.insert(0, place)
+    try:
+        return resolve_app(reference)
+    finally:
+        sys.path.remove(place)
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(place) or name.partition(".")[0] == top:
+                del sys.modules[name]
+        sys.modules.update(kept)

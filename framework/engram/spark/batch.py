@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,7 +12,7 @@ from engram.errors import EngramError, Unavailable
 from engram.spark.job import cause_of
 from engram.spark.progress import Door, Progress, ProgressListener, Tell
 from engram.spark.session import Spark
-from engram.spark.worker import prepare_worker, search_path
+from engram.spark.worker import prepare_worker
 
 P = TypeVar("P")
 D = TypeVar("D")
@@ -37,18 +37,25 @@ def run_batch(
     if not pieces:
         return []
     with closing(ProgressListener(on_progress, host=spark.host)) as listener:
-        task = _Task(work=work, path=search_path(), door=listener.door)
+        task = _Task(work=work, path=spark.settings.path, door=listener.door)
         numbered = spark.context.parallelize(list(enumerate(pieces)), len(pieces))
-        try:
+        with spark_problems():
             ended: list[_Ended] = numbered.mapPartitions(task).collect()
-        except Exception as problem:
-            if _is_of_spark(problem):
-                raise Unavailable(f"The Spark job has failed: {cause_of(problem)}. Run it again.") from problem
-            raise
     for end in ended:
         if end.error:
             raise getattr(errors, end.error)(end.text)
     return [end.done for end in sorted(ended, key=lambda end: end.piece)]
+
+
+@contextmanager
+def spark_problems() -> Iterator[None]:
+    """What Spark raises becomes `Unavailable`, in one sentence."""
+    try:
+        yield
+    except Exception as problem:
+        if _is_of_spark(problem):
+            raise Unavailable(f"The Spark job has failed: {cause_of(problem)}. Run it again.") from problem
+        raise
 
 
 class _Ended(NamedTuple):

@@ -22,13 +22,22 @@ class ShardJob:
     """Runs n shards as n long-lived tasks, on a thread of its own.
 
     Spark starts a task again whose process died. A job that has used up its task failures, or whose tasks
-    have all ended without being told to, is started again after a pause that doubles each time.
+    have all ended without being told to, is started again after a pause that doubles each time. When Spark itself is
+    lost there is nothing left to start it on: `on_lost` is called, on the job's thread, and the job is over.
     """
 
-    def __init__(self, spark: Spark, spec: ShardSpec, *, on_restart: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        spark: Spark,
+        spec: ShardSpec,
+        *,
+        on_restart: Callable[[int, str], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
         self._spark = spark
         self._spec = spec
         self._on_restart = on_restart
+        self._on_lost = on_lost
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engram-shards", daemon=True)
 
@@ -56,6 +65,11 @@ class ShardJob:
             why = self._run_job()
             if time.monotonic() - started > _HEALTHY_S:
                 pause = _FIRST_PAUSE_S
+            if self._stopping.is_set():
+                return
+            if self._spark.is_lost:
+                self._on_lost(why)
+                return
             if self._stopping.wait(pause):
                 return
             starts += 1

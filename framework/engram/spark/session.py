@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +16,8 @@ from typing import Any, Self
 
 from engram.errors import Misuse
 from engram.spark.java import java_version
+from engram.spark.settings import TASK_FAILURES, SparkSettings
 
-# How often Spark itself starts a killed shard again before it gives up the job and the supervisor starts anew.
-TASK_FAILURES = 16
 _EXECUTORS_WAIT_S = 60.0
 _JVM_END_S = 20.0
 _SCRATCH = "engram-spark-"
@@ -43,19 +41,22 @@ class Spark:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Starts Spark and waits until it has `slots` task slots. Spark's own output goes to `log_file`; None lets
-        it through. Raises `Misuse` when Java is missing, the master cannot be used, or has too few slots."""
+        it through. `settings` are Spark's own and win over ours; with `spark.driver.host`, executors may be on other
+        machines. Raises `Misuse` when Java is missing, the master cannot be used, or has too few slots."""
         java_version()
+        self.settings = SparkSettings(master, settings or {})
+        self.settings.check()
         _sweep_scratch()
         self._scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
         try:
-            with _environment(self._scratch), _quiet(log_file):
-                self.context = _start(name, master, self._scratch, settings or {})
+            with _environment(self.settings.environment(self._scratch)), _quiet(log_file):
+                self.context = _start(name, self.settings.master_url(), self.settings.conf(self._scratch))
         except Exception as problem:
             self._end_jvm()
             hint = f"; Spark's own words are in {log_file}" if log_file else ""
             raise Misuse(f"Spark did not start on master {master!r}: {_first_line(problem)}{hint}.") from problem
         try:
-            self._check_slots(master, slots)
+            self._check_slots(slots)
         except BaseException:
             self.close()
             raise
@@ -74,18 +75,28 @@ class Spark:
         from engram.spark.frames.register import register
 
         session = SparkSession(self.context)
+        # 200 by default, whose tasks cost more than what most jobs here have to do.
+        session.conf.set("spark.sql.shuffle.partitions", str(4 * self.context.defaultParallelism))
         register(session)
         return session
 
     @property
     def host(self) -> str:
         """The address of this machine that its executors reach it by."""
-        return str(self.context.getConf().get("spark.driver.host"))
+        return self.settings.host
 
     @property
     def ui(self) -> str:
         """The address of Spark's own page."""
         return str(self.context.uiWebUrl or "")
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether Spark has ended by itself: its JVM is gone, or the cluster has given the application up."""
+        try:
+            return bool(self.context._jsc.sc().isStopped())
+        except Exception:  # noqa: BLE001 - py4j raises its own kinds; all mean that nobody is there
+            return True
 
     def close(self) -> None:
         """Stops Spark and its JVM, and removes what they kept on disk."""
@@ -112,16 +123,16 @@ class Spark:
                 process.wait()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _check_slots(self, master: str, wanted: int) -> None:
+    def _check_slots(self, wanted: int) -> None:
         jvm_context: Any = self.context._jsc.sc()
         profile = jvm_context.resourceProfileManager().defaultResourceProfile()
         # Executors of a cluster register one by one after the start.
-        deadline = time.monotonic() + (0 if master.startswith("local[") or master == "local" else _EXECUTORS_WAIT_S)
+        deadline = time.monotonic() + (0 if self.settings.is_local else _EXECUTORS_WAIT_S)
         while (slots := int(jvm_context.maxNumConcurrentTasks(profile))) < wanted:
             if time.monotonic() >= deadline:
                 raise Misuse(
-                    f"{wanted} shards need {wanted} task slots, but {master} has {slots}: use fewer --shards, or a "
-                    f"master with more cores (such as local[{wanted}])."
+                    f"{wanted} shards need {wanted} task slots, but {self.settings.master} has {slots}: use fewer "
+                    f"--shards, or a master with more cores (such as local[{wanted}])."
                 )
             time.sleep(0.1)
 
@@ -134,31 +145,11 @@ def _sweep_scratch() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(name: str, master: str, scratch: Path, settings: Mapping[str, str]) -> Any:
+def _start(name: str, master: str, settings: Mapping[str, str]) -> Any:
     from pyspark import SparkConf, SparkContext
 
-    conf = SparkConf(loadDefaults=False)
-    options = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "512m",
-        "spark.local.dir": str(scratch),
-        "spark.ui.showConsoleProgress": "false",
-        "spark.speculation": "false",  # a second copy of a shard would only fence the first
-        "spark.task.maxFailures": str(TASK_FAILURES),
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # others do not read Spark's own kind
-        "spark.sql.python.filterPushdown.enabled": "true",  # our formats read less for it
-        **settings,
-    }
-    if re.fullmatch(r"local\[[^,\]]+\]", master):
-        # `local[n]` never retries a task; the second number is how it is told to.
-        master = master[:-1] + f",{TASK_FAILURES}]"
-    conf.setMaster(master).setAppName(name)
-    for option, value in options.items():
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
+    for option, value in settings.items():
         conf.set(option, value)
     context = SparkContext(conf=conf)
     context.setLogLevel("WARN")
@@ -166,14 +157,8 @@ def _start(name: str, master: str, scratch: Path, settings: Mapping[str, str]) -
 
 
 @contextmanager
-def _environment(scratch: Path) -> Iterator[None]:
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
     """What Spark reads from the environment, for as long as it starts."""
-    wanted = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(scratch / "work"),
-    }
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
