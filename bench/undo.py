@@ -184,13 +184,13 @@ class WithoutUndo(Image):
         plans, context = self._plans, self._context
         keep = handled.outcomes.append
         for index, command, key in work:
-            home, entities, _, _, _, replies_none, encode_reply = plans[type(command)]
+            home, entities, _, _, _, replies_none, encode_reply, handle = plans[type(command)]
             entity = entities.get(key)
             if entity is None:
                 entity = home.cls(key=key)
                 home.keep(key, entity)
             context._index = index
-            reply = command.handle(entity, context)
+            reply = handle(command, entity, context)
             outcome = DONE if reply is None and replies_none else encode_reply(reply)
             if context._effective:
                 self._let_out(index, key, handled)

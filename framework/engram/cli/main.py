@@ -86,6 +86,9 @@ def run(
     stuck_after: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="When a handler that does not return is reported.")
     ] = 10.0,
+    guard: Annotated[
+        bool, typer.Option("--guard", help="Refuse handlers that are seen not to be deterministic, and report others.")
+    ] = False,
     from_savepoint: Annotated[
         str, typer.Option("--from", metavar="SAVEPOINT", help="Begin there: newer snapshots are set aside first.")
     ] = "",
@@ -129,6 +132,7 @@ def run(
             hot_entities=hot_entities,
             spill=spill,
             stuck_after=stuck_after,
+            guard=guard,
             savepoint=from_savepoint,
             spark_settings=tuple(spark_conf or ()),
             spark_output=spark_output,

@@ -316,7 +316,8 @@ class PartitionStatus(BaseModel):
 
 class ShardStatus(BaseModel):
     """One shard: who it is, where it answers, and its partitions. It says so twice a second; `silent_s` is for how long
-    the registry has not heard from it."""
+    the registry has not heard from it. `not_deterministic` has what its handlers have touched outside, if it guards
+    them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -326,6 +327,7 @@ class ShardStatus(BaseModel):
     address: str
     partitions: list[PartitionStatus]
     silent_s: float = 0.0
+    not_deterministic: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)

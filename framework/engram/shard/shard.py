@@ -16,6 +16,7 @@ from engram.image.home import Cold
 from engram.image.image import Handled
 from engram.log.base import Log
 from engram.model.app import App
+from engram.shard.determinism.touches import Touches
 from engram.shard.end import end_epochs
 from engram.shard.figures import RecoveryFigures
 from engram.shard.flusher import Flusher
@@ -115,6 +116,7 @@ class Shard:
         self._missed = Missed(
             self._codec, store, log, policy=self._policy, send=transport.send, clock=clock, background=background
         )
+        self._touches = Touches(app) if self._policy.guard else None
         self._announced = 0
         self._cool_after = 0
         self._busy = True
@@ -188,7 +190,12 @@ class Shard:
     def _recover(self, partition: int) -> None:
         started = time.perf_counter()
         owned = self.owned[partition] = load(
-            partition, self._codec, self._store, self._cold, partitions=self._log.partitions
+            partition,
+            self._codec,
+            self._store,
+            self._cold,
+            partitions=self._log.partitions,
+            around=None if self._touches is None else self._touches.around,
         )
         loaded, entities, offset = time.perf_counter(), owned.image.count(), owned.image.offset
         if owned.state != "stopped":
@@ -323,6 +330,7 @@ class Shard:
             owner=self._owner,
             pid=os.getpid(),
             address=self._transport.address,
+            not_deterministic=[] if self._touches is None else self._touches.told,
             partitions=[
                 owned.status(digest=digests and owned.state == "serving") for owned in list(self.owned.values())
             ],
