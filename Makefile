@@ -10,7 +10,7 @@ WORKERS ?= 3
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check bench chaos fuzz models docs clean java
+.PHONY: help demo run test check bench chaos fuzz models pythons docs clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ fuzz: $(READY) ## Damage snapshots in every way that we know, again and again, a
 
 models: $(READY) ## Ask for what the model knows while commands, crashes and rescales go on (COUNT=100000, SEED=0)
 	@$(BIN)/python -m tests.read_models $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
+pythons: $(READY) ## Come to the same bytes with another Python that is on this machine (OTHER=python3.12)
+	@$(BIN)/python -m tests.testing.pythons $(or $(OTHER),python3.12)
 
 docs: $(READY) ## Write the generated reference pages anew
 	@$(BIN)/python docs/reference/generate.py

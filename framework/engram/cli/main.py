@@ -221,10 +221,29 @@ def savepoint(
 
 @app.command()
 @refuse_nicely
-def replay(reference: AppReference, log: LogUrl, *, json: Json = False) -> None:
+def replay(
+    reference: AppReference,
+    log: LogUrl,
+    *,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with every snapshot on the way; name the first that differs.")
+    ] = False,
+    snapshots: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --verify: where they are; beside the log by default.")
+    ] = None,
+    json: Json = False,
+) -> None:
     """Replay a log from zero, in this process, and print the digest of every partition."""
-    from engram.cli.replay import replay_log
+    if verify:
+        from engram.cli.verify import verify_log
 
+        verify_log(reference, log, snapshots, json=json)
+        return
+    from engram.cli.replay import replay_log
+    from engram.errors import Misuse
+
+    if snapshots is not None:
+        raise Misuse("--snapshots is for a replay that compares with them: add --verify.")
     replay_log(reference, log, json=json)
 
 

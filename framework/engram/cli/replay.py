@@ -12,7 +12,7 @@ from engram.image.image import Handled, Image
 from engram.log.base import Log
 from engram.log.open import open_log
 from engram.shard.reference import resolve_app
-from engram.shard.replay import Check, replay_until
+from engram.shard.replay import Check, Progress, replay_until
 
 
 def replay_log(reference: str, url: str, *, json: bool) -> None:
@@ -55,13 +55,14 @@ def replayed(log: Log, codec: Codec, partition: int, end: int, *, check: Check =
     `check` sees each record first. Raises `Corrupt` when one cannot be decoded or is not there.
     """
     image = Image(partition, codec)
-
-    def progress() -> None:
-        show_progress(f"replaying: partition {partition}, record {image.offset:,} of {end:,}")
-
-    replay_until(image, log, end, effects=_dropped, progress=progress, check=check)
+    replay_until(image, log, end, effects=dropped, progress=replaying(image, end), check=check)
     return image
 
 
-def _dropped(_handled: Handled) -> None:
+def replaying(image: Image, end: int) -> Progress:
+    """Says on a terminal how far an image is."""
+    return lambda: show_progress(f"replaying: partition {image.partition}, record {image.offset:,} of {end:,}")
+
+
+def dropped(_handled: Handled) -> None:
     """A replay to look at sends nothing: what it would send is in the log already."""

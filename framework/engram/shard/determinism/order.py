@@ -10,6 +10,7 @@ import ast
 import dis
 import inspect
 import textwrap
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -34,6 +35,7 @@ def lines_in_order(code: CodeType, names: dict[str, Any]) -> list[tuple[int, str
     return _known[code]
 
 
+@cache
 def assigned_variables(code: CodeType) -> list[tuple[int, str]]:
     """The variables of its module that a function assigns, with the lines."""
     steps = [step for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL"]
