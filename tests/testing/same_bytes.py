@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import sys
 from datetime import timedelta
 from random import Random
 
@@ -58,4 +59,4 @@ def _sum(parts: object) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"python": platform.python_version(), **run()}))
+    sys.stdout.write(json.dumps({"python": platform.python_version(), **run()}) + "\n")
