@@ -51,7 +51,9 @@ def main() -> None:
     versions = here.pop("python"), there.pop("python")
     if here != there:
         raise SystemExit(f"Python {versions[0]} and {versions[1]} come to different bytes: {here} and {there}")
-    sys.stdout.write(f"Python {versions[0]} and {versions[1]}, with hash seeds 1 and 2, come to the same bytes: {here}\n")
+    sys.stdout.write(
+        f"Python {versions[0]} and {versions[1]}, with hash seeds 1 and 2, come to the same bytes: {here}\n"
+    )
 
 
 if __name__ == "__main__":
