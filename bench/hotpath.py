@@ -23,14 +23,14 @@ import msgspec
 from engram import App, Command, Context, Entity
 from engram.clock import system_clock
 from engram.codec.record import Envelope, Kind, encode_commands
-from engram.log.base import Entry, Watch
+from engram.log.base import Entry
 from engram.log.sqlite import SqliteLog
 from engram.shard.garbage import collect_rarely
 from engram.shard.owned import Owned
 from engram.shard.policy import Policy
-from engram.shard.requests import Incoming, Response, ShardStatus
 from engram.shard.shard import Shard
 from engram.snapshots.files import FileSnapshots
+from engram.testing.silence import Silence
 
 from bench.result import Aim, Result, Row
 
@@ -85,28 +85,6 @@ class BareTweet:
     impressions: int = 0
     clicks: int = 0
     urls: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Silence:
-    """A transport with nobody at the other end."""
-
-    address: str = ""
-
-    def poll(self, watch: Watch, timeout_ms: int) -> list[Incoming]:
-        return []
-
-    def send(self, receiver: bytes, response: Response) -> None:
-        """The outcomes were made; nobody waits for them."""
-
-    def announce(self, status: ShardStatus) -> None:
-        pass
-
-    def announcer(self) -> Silence:
-        return self
-
-    def close(self) -> None:
-        pass
 
 
 def measure() -> Result:

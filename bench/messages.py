@@ -26,8 +26,9 @@ from engram.shard.garbage import collect_rarely
 from engram.shard.policy import Policy
 from engram.shard.shard import Shard
 from engram.snapshots.memory import MemorySnapshots
+from engram.testing.silence import Silence
 
-from bench.hotpath import BATCH, Silence
+from bench.hotpath import BATCH
 from bench.result import Aim, Result, Row
 
 COMMANDS = 20_000

@@ -167,7 +167,7 @@ def test_a_verdict_tells_what_is_wrong():
             id=("s", 0), outcome="replied", result=1, position=Position(0, 5, 0),
         )
     )  # fmt: skip
-    with pytest.raises(AssertionError, match=r"(?s)1 anomalies \(1 x lost\).*c's command 3 \(add .*for 'ada'\) was ackn"):
+    with pytest.raises(AssertionError, match=r"(?s)1 anomalies \(1 x lost\).*c's command 3 \(add .*for 'ada'\) was"):
         verdict(recorded).raise_if_wrong()
 
 

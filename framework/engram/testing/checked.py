@@ -44,6 +44,7 @@ class CheckedImage:
         guard = DeterminismGuard(codec.app, self._note_touch, closely=True)
         self.image = Image(partition, codec, observe=self._watch_effects, around=guard.around, new_text_index=FtsIndex)
         self._twin = Image(partition, codec)
+        self.places: dict[str, dict[str, None]] = {name: {} for name in codec.app.read_models}  # that ever had rows
         self._rows: Rows = {}
         self._touches: list[tuple[type[Command[Any, Any]], Touch]] = []
         self._changed: list[tuple[str, Any, Any]] = []  # effects that do not come back: how, which, and as what
@@ -143,6 +144,7 @@ class CheckedImage:
                     f"After {told}, read model {name} has other rows of a copy of {entity.key!r}: {again!r} instead "
                     f"of {rows!r}. Rows may depend on nothing but the entity."
                 )
+            self.places[name].update(dict.fromkeys(row[0] for row in rows))
             codec = self._codec.rows[name]
             copies = codec.decode(codec.encode(rows))
             if not same(copies, rows):
