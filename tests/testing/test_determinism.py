@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import cProfile
 import logging
 import random
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +32,17 @@ def test_every_way_is_caught_and_told(way: type[Way]):
         r"testing/ways\.py, line \d+\): (use|put|read|emit) .+\.",
         told(way),
     )
+
+
+def test_a_profiler_is_left_alone():
+    """Tests can be profiled: what the profiler would not get back, the guard does not take."""
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        scenario(App("diary", commands=[DoesAllThatIsRight])).when("d1", DoesAllThatIsRight()).replies(10)
+        assert sys.getprofile() is profiler
+    finally:
+        profiler.disable()
 
 
 def test_there_are_at_least_twenty_ways():

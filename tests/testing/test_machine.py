@@ -25,7 +25,7 @@ from tests.testing import broken
 
 ROOT = Path(__file__).parents[2]
 FEW = settings(max_examples=10, stateful_step_count=12)
-ENOUGH = settings(max_examples=200, stateful_step_count=10, database=None)
+ENOUGH = settings(max_examples=60, stateful_step_count=6, database=None)
 
 TestImpressions = machine(impressions, Impression, Click).TestCase
 TestImpressions.settings = FEW

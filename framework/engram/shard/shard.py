@@ -66,7 +66,8 @@ class Shard:
 
     `recover` once, then `step` again and again until it returns False, then `close`; `run` does all of it. With
     `background`, effects go to the log while commands and queries go on, and a watchdog looks for handlers that do not
-    return; without, each `step` waits for the log, and nobody looks. `cold` makes places for encoded entities.
+    return; without, each `step` waits for the log, and nobody looks. `cold` makes places for encoded entities. `codec`
+    is the app's, if there is one already: it takes a while to make.
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class Shard:
         policy: Policy | None = None,
         cold: Callable[[], Cold] = dict,
         background: bool = False,
+        codec: Codec | None = None,
     ) -> None:
-        self._codec = Codec(app)
+        self._codec = codec or Codec(app)
         self._number = number
         self._owner = owner
         self._log = log

@@ -10,13 +10,14 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from engram.codec.codec import Codec
 from engram.errors import Rejected
 from engram.model.app import App
 from engram.model.command import Command
 from engram.model.query import Query
 from engram.testing.model import Model
 from engram.testing.program import Program
-from engram.testing.scenario import Scenario, scenario
+from engram.testing.scenario import START, Scenario
 from engram.testing.strategies import KEYS, commands, queries
 
 # Two are enough for messages between partitions and for another number of shards, and take half the time of four.
@@ -29,9 +30,10 @@ Invariant = Callable[[Scenario], None]
 class AppMachine(RuleBasedStateMachine):
     """What `machine` returns is made from this. `scenario` is the app that is being tested."""
 
-    def __init__(self, app: App, model: Model | None, invariants: Sequence[Invariant], upgrade: App | None) -> None:
+    def __init__(self, codec: Codec, model: Model | None, invariants: Sequence[Invariant], upgrade: App | None) -> None:
         super().__init__()
-        self.scenario = scenario(app, partitions=_PARTITIONS)
+        app = codec.app
+        self.scenario = Scenario(app, partitions=_PARTITIONS, start=START, codec=codec)
         self._model = model
         self._invariants = invariants
         self._upgrade = upgrade
@@ -128,12 +130,13 @@ def machine(
 
     A failure is shrunk by Hypothesis, and printed as a program: imports, and one line for each step.
     """
+    codec = Codec(app)
     sending = commands(app, *types, keys=keys)
     asking = queries(app, keys=keys) if app.queries else st.nothing()
 
     class OfThisApp(AppMachine):
         def __init__(self) -> None:
-            super().__init__(app, None if model is None else model(), invariants, upgrade)
+            super().__init__(codec, None if model is None else model(), invariants, upgrade)
 
         @rule(sent=sending)
         def send(self, sent: tuple[str, Command[Any, Any]]) -> None:

@@ -26,7 +26,7 @@ class Program:
         self._imports: set[tuple[str, str]] = {("engram.testing", "scenario")}
         self._lines: list[str] = []
         self._missing: list[str] = []
-        self._import_app(app, "app")
+        self._apps = {"app": app}
         told = "".join(f", {name}={self.text(value)}" for name, value in options.items())
         self.add(f"s = scenario(app{told})")
 
@@ -34,13 +34,15 @@ class Program:
         self._lines.append(line)
 
     def __str__(self) -> str:
+        for name, app in self._apps.items():  # now, because to look for them takes a while
+            self._import_app(app, name)
         imports = [f"from {module} import {name}" for module, name in sorted(self._imports)]
         missing = [f"# {told}" for told in self._missing]
         return "\n".join([*imports, *missing, "", *self._lines])
 
     def app(self, app: App, name: str) -> str:
         """The text of an app, which is imported under a name of its own."""
-        self._import_app(app, name)
+        self._apps[name] = app
         return name
 
     def function(self, function: Callable[..., Any]) -> str:
@@ -112,11 +114,12 @@ class Program:
 
     def _import_app(self, app: App, name: str) -> None:
         found = _home_of(app)
-        if found is None:
-            self._missing.append(f"{app!r} is in no variable of a module: define it here, as {name}.")
-        else:
+        told = f"{app!r} is in no variable of a module: define it here, as {name}."
+        if found is not None:
             module, variable = found
             self._imports.add((module, variable if variable == name else f"{variable} as {name}"))
+        elif told not in self._missing:
+            self._missing.append(told)
 
 
 def _home_of(app: App) -> tuple[str, str] | None:

@@ -18,7 +18,6 @@ from engram.image.image import Handled, Image
 from engram.image.row_index import Index, TalliedRows
 from engram.log.base import Log
 from engram.log.memory import MemoryLog
-from engram.model.app import App
 from engram.shard.policy import Policy
 from engram.shard.replay import replay_until
 from engram.shard.search import FtsIndex
@@ -67,37 +66,38 @@ def check_replays(live: Image, log: Log, codec: Codec, kept: Sequence[Kept], pla
         _check_read_models(f"of partition {live.partition}, {how},", image, live, places)
 
 
-def check_shards(app: App, log: MemoryLog, live: Sequence[Image], clock: Clock, counts: Sequence[int]) -> None:
+def check_shards(codec: Codec, log: MemoryLog, live: Sequence[Image], clock: Clock, counts: Sequence[int]) -> None:
     """Runs real shards, as many as each count says, over copies of the log; each partition must come to what it is."""
     for count in counts:
         if not 1 <= count <= log.partitions:
             raise Misuse(f"{count} shards cannot share {log.partitions} partitions: give numbers from 1 to that.")
-        with _running(app, log.copy(), MemorySnapshots(app.name), clock, count) as images:
+        with _running(codec, log.copy(), MemorySnapshots(log.app), clock, count) as images:
             for image, wanted in zip(images, live, strict=True):
                 _check_same(f"Partition {wanted.partition}, with {count} shards,", image, wanted)
 
 
-def check_upgrade(app: App, log: MemoryLog, live: Sequence[Image], clock: Clock, upgrade: App | None) -> None:
+def check_upgrade(codec: Codec, log: MemoryLog, live: Sequence[Image], clock: Clock, new_codec: Codec | None) -> None:
     """Ends the app cleanly and starts the next version of it from the snapshots, with another number of shards; twice.
 
-    Without `upgrade` it is the same code with the next version number, and must come to the same state. With it, all
+    Without `new_codec` it is the same code with the next version number, and must come to the same state. With it, all
     entities must be there, and must not change with the second start.
     """
-    new = upgrade or _successor(app)
+    app, following = codec.app, new_codec or successor(codec)
+    new = following.app
     if new.version <= app.version or new.name != app.name:
         raise Misuse(f"{new!r} is no later version of {app!r}: give it the same name and a greater version.")
     store, copied = MemorySnapshots(app.name), log.copy()
-    with _running(app, copied, store, clock, 1):
+    with _running(codec, copied, store, clock, 1):
         pass
-    with _running(new, copied, store, clock, log.partitions) as images:
+    with _running(following, copied, store, clock, log.partitions) as images:
         states = [_readable_digest(image) for image in images]
         for image, before in zip(images, live, strict=True):
             told = f"Partition {before.partition}, upgraded from version {app.version} to {new.version},"
-            if upgrade is None:
+            if new_codec is None:
                 _check_same(told, image, before)
             elif image.count() != before.count():
                 raise AssertionError(f"{told} has {image.count()} entities instead of {before.count()}.")
-    with _running(new, copied, store, clock, 1) as images:
+    with _running(following, copied, store, clock, 1) as images:
         for image, state in zip(images, states, strict=True):
             if image.digest() != state:
                 raise AssertionError(f"Partition {image.partition} of version {new.version} changed with a restart.")
@@ -113,28 +113,31 @@ def _readable_digest(image: Image) -> str:
         ) from problem
 
 
-def _successor(app: App) -> App:
-    successor = copy.copy(app)
-    successor.version = app.version + 1
-    return successor
+def successor(codec: Codec) -> Codec:
+    """The same code with the next version number."""
+    following, app = copy.copy(codec), copy.copy(codec.app)
+    app.version += 1
+    following.app = app
+    return following
 
 
 @contextmanager
-def _running(app: App, log: MemoryLog, store: SnapshotStore, clock: Clock, count: int) -> Iterator[list[Image]]:
+def _running(codec: Codec, log: MemoryLog, store: SnapshotStore, clock: Clock, count: int) -> Iterator[list[Image]]:
     """The images of all partitions, by shards that are at rest; ended cleanly afterwards."""
     with capture_logs():  # what goes wrong is told by what is compared
         lines = [Silence() for _ in range(count)]
         shards = [
             Shard(
-                app,
+                codec.app,
                 number=number,
                 partitions=range(number, log.partitions, count),
                 log=log,
                 store=store,
                 transport=line,
                 clock=clock,
-                owner=f"{app.version}-{count}-{number}",
+                owner=f"{codec.app.version}-{count}-{number}",
                 policy=_NEVER,
+                codec=codec,
             )
             for number, line in enumerate(lines)
         ]

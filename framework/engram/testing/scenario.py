@@ -56,11 +56,11 @@ def scenario(app: App, *, partitions: int = 8, start: datetime = START) -> Scena
 
 
 class Scenario:
-    """See `scenario`. Used on one thread."""
+    """See `scenario`. Used on one thread. `codec` is the app's, if there is one already: it takes a while to make."""
 
-    def __init__(self, app: App, *, partitions: int, start: datetime) -> None:
+    def __init__(self, app: App, *, partitions: int, start: datetime, codec: Codec | None = None) -> None:
         self._app = app
-        self._codec = Codec(app)
+        self._codec = codec or Codec(app)
         self._log = MemoryLog(app.name, partitions)
         self._images = [CheckedImage(partition, self._codec) for partition in range(partitions)]
         self._outboxes = [Outbox(partition, self._log, self._clock) for partition in range(partitions)]
@@ -240,7 +240,7 @@ class Scenario:
         __tracebackhide__ = True
         self._settle()
         live = [checked.image for checked in self._images]
-        check_shards(self._app, self._log, live, self._clock, counts or (1, self._log.partitions))
+        check_shards(self._codec, self._log, live, self._clock, counts or (1, self._log.partitions))
 
     def check_upgrade(self, new: App | None = None) -> None:
         """Ends the app cleanly in a copy of the log, and starts its next version from the snapshots: what it finds must
@@ -248,7 +248,8 @@ class Scenario:
         with the next number."""
         __tracebackhide__ = True
         self._settle()
-        check_upgrade(self._app, self._log, [checked.image for checked in self._images], self._clock, new)
+        live = [checked.image for checked in self._images]
+        check_upgrade(self._codec, self._log, live, self._clock, None if new is None else Codec(new))
 
     # Running
 

@@ -88,11 +88,14 @@ class DeterminismGuard:
             def look(frame: FrameType, event: str, function: Any) -> None:
                 self._look(watching, frame, event, function)
 
-            sys.setprofile(look)
+            mine = before is None or callable(before)  # a profiler that is written in C could not be put back
+            if mine:
+                sys.setprofile(look)
             try:
                 return handle(command, entity, ctx)
             finally:
-                sys.setprofile(before)
+                if mine:
+                    sys.setprofile(before)
                 del _running[thread]
                 self._read_called(type(command))
                 self._seeded.clear()
