@@ -34,8 +34,8 @@ check: $(READY) ## ruff, mypy, import-linter, and that generated docs and the ap
 bench: $(READY) java ## Measure (NAME=hotpath for one); results in bench/results/
 	@$(BIN)/python -m bench $(NAME)
 
-chaos: $(READY) java ## Break brokers and shards under load for some minutes, on three real Kafka brokers, and compare
-	@$(BIN)/python -m tests.chaos
+chaos: $(READY) java ## Break brokers and shards under load, and compare; with MINUTES=20 SEED=0 everything, drawn by the seed
+	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(READY) ## Damage snapshots in every way that we know, again and again, and look what comes of it (COUNT=20000, SEED=0)
 	@$(BIN)/python -m tests.snapshots.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))

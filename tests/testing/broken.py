@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from engram import App, Command, Context, Entity, Json, Lookup, Query, Rejected, upcaster
 from engram.testing import Scenario
+
+KEYS = ("ada", "bob")
+Book = Literal["red", "blue"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -16,7 +20,7 @@ class Shelf(Entity, name="shelf"):
 
 
 class Put(Command[Shelf, int], name="put"):
-    book: str
+    book: Book
 
     def handle(self, shelf: Shelf, ctx: Context) -> int:
         if self.book in shelf.books:
@@ -28,11 +32,11 @@ class Put(Command[Shelf, int], name="put"):
 class Lend(Command[Shelf, None], name="lend"):
     """Sends a book to another shelf, and forgets that a shelf may send to itself."""
 
-    book: str
-    to: str
+    book: Book
+    to: Literal["ada", "bob"]
 
     def handle(self, shelf: Shelf, ctx: Context) -> None:
-        if self.book not in shelf.books or not self.to:
+        if self.book not in shelf.books:
             raise Rejected("is_not_there", "It is not there.")
         shelf.books.remove(self.book)
         shelf.lent[self.book] = self.to
@@ -40,7 +44,7 @@ class Lend(Command[Shelf, None], name="lend"):
 
 
 class Receive(Command[Shelf, None], name="receive"):
-    book: str
+    book: Book
 
     def handle(self, shelf: Shelf, ctx: Context) -> None:
         shelf.books.append(self.book)
@@ -91,7 +95,7 @@ class NewShelf(Entity, name="shelf", version=2):
 
 
 class NewPut(Command[NewShelf, int], name="put"):
-    book: str
+    book: Book
 
     def handle(self, shelf: NewShelf, ctx: Context) -> int:
         shelf.titles.append(self.book)

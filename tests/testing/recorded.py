@@ -31,7 +31,8 @@ class Ledgers:
         return len(entries)
 
     def answer(self, key: str, query: object) -> list[int]:
-        return list(self._entries.get(key, []))
+        """What is counted by messages, it does not know."""
+        return list(self._entries.get(key, [])) if query.__engram__.name == "entries" else NotImplemented
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from tests.testing import broken
 
 ROOT = Path(__file__).parents[2]
 FEW = settings(max_examples=10, stateful_step_count=12)
-ENOUGH = settings(max_examples=60, stateful_step_count=6, database=None)
+ENOUGH = settings(max_examples=60, stateful_step_count=8, database=None)
 
 TestImpressions = machine(impressions, Impression, Click).TestCase
 TestImpressions.settings = FEW
-TestLibrary = machine(broken.app, broken.Put, broken.Lend).TestCase
+TestLibrary = machine(broken.app, broken.Put, broken.Lend, keys=broken.KEYS).TestCase
 TestLibrary.settings = FEW
 
 
@@ -52,7 +52,7 @@ def run(program: str) -> str:
 def test_an_invariant_that_does_not_hold_is_found_and_told_as_a_program():
     """Shrunk to two commands; the program, run by itself, fails in the same way."""
     invariants = [broken.no_book_is_there_and_lent_to_itself]
-    problem, program = failure(machine(broken.app, broken.Put, broken.Lend, invariants=invariants))
+    problem, program = failure(machine(broken.app, broken.Put, broken.Lend, keys=broken.KEYS, invariants=invariants))
 
     assert "has lent a book to itself" in problem
     assert program.count("s.when(") == 2
@@ -61,7 +61,7 @@ def test_an_invariant_that_does_not_hold_is_found_and_told_as_a_program():
 
 def test_a_reply_that_is_not_the_models_is_found():
     """The program says what the model had expected."""
-    problem, program = failure(machine(broken.app, broken.Put, model=broken.Forgetful))
+    problem, program = failure(machine(broken.app, broken.Put, keys=broken.KEYS, model=broken.Forgetful))
 
     assert "was rejected (is_there" in problem
     assert ".replies(2)" in program
@@ -70,7 +70,7 @@ def test_a_reply_that_is_not_the_models_is_found():
 
 def test_an_upgrade_that_loses_something_is_found():
     """The next version of the app is started from the snapshots of this one, and must decode them."""
-    found = machine(broken.app, broken.Put, broken.Lend, upgrade=broken.upgraded)
+    found = machine(broken.app, broken.Put, broken.Lend, keys=broken.KEYS, upgrade=broken.upgraded)
     problem, program = failure(found)
 
     assert "cannot be read by version 2" in problem
@@ -108,7 +108,7 @@ values = st.recursive(
     | st.decimals(allow_nan=False)
     | st.uuids()
     | st.just(Colour.RED)
-    | st.builds(broken.Put, book=st.text())
+    | st.builds(broken.Put)
     | st.builds(broken.Shelf, key=st.just("a"), books=st.lists(st.text(), max_size=2)),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.lists(inner).map(tuple),
     max_leaves=6,
