@@ -65,6 +65,7 @@ class Endurance:
         self.app = Application(self.log, folder, MASTERS[0])
         self._writers: list[Writers] = []
         self._number = 0  # of the next probe
+        self._bag: list[str] = []
 
     def run(self, minutes: float, masters: Iterable[str] = MASTERS) -> dict[str, Any]:
         """Faults for so long, shared by the masters; then the report. `AssertionError` for a partition that does not
@@ -109,7 +110,7 @@ class Endurance:
         if executors:
             faults["executor killed"] = lambda: self._kill(self._dice.choice(executors))
             faults["executor paused"] = lambda: self._pause(self._dice.choice(executors), 2, 8)
-        kind = self._dice.choice(sorted(faults))
+        kind = self._draw(sorted(faults))
         self._say(kind)
         since = faults[kind]()
         self._probe()
@@ -117,6 +118,12 @@ class Endurance:
         self._say("under load")
         self._brokers.wait_in_sync(_SETTLE_S)  # the next fault is for a cluster that has got over this one
         self._wait(self._dice.uniform(1, 4))
+
+    def _draw(self, kinds: list[str]) -> str:
+        """Each kind once before any comes a second time: a run of some minutes has had all of them."""
+        if not set(self._bag) & set(kinds):
+            self._bag = self._dice.sample(kinds, len(kinds))
+        return self._bag.pop(next(n for n, kind in enumerate(self._bag) if kind in kinds))
 
     def _shard(self) -> int:
         async def ask() -> list[int]:

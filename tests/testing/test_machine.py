@@ -15,25 +15,22 @@ import pytest
 from engram.testing import machine
 from engram.testing.machine import AppMachine
 from engram.testing.program import Program
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
-from sample_apps.impressions import app as impressions
-from sample_apps.impressions.commands import Click, Impression
 from tests.testing import broken
 
 ROOT = Path(__file__).parents[2]
-FEW = settings(max_examples=10, stateful_step_count=12)
-ENOUGH = settings(max_examples=60, stateful_step_count=8, database=None)
+FEW = settings(max_examples=5, stateful_step_count=12)
+ENOUGH = settings(max_examples=100, stateful_step_count=8, database=None, report_multiple_bugs=False)
+AS_FOUND = settings(ENOUGH, phases=[Phase.generate])  # to shrink takes the most time, and one test of it is enough
 
-TestImpressions = machine(impressions, Impression, Click).TestCase
-TestImpressions.settings = FEW
 TestLibrary = machine(broken.app, broken.Put, broken.Lend, keys=broken.KEYS).TestCase
 TestLibrary.settings = FEW
 
 
-def failure(found: type[AppMachine], how: settings = ENOUGH) -> tuple[str, str]:
+def failure(found: type[AppMachine], how: settings = AS_FOUND) -> tuple[str, str]:
     """What a machine raises, and the program that it tells with it."""
     with pytest.raises(Exception) as raised:
         run_state_machine_as_test(found, settings=how)
@@ -52,7 +49,9 @@ def run(program: str) -> str:
 def test_an_invariant_that_does_not_hold_is_found_and_told_as_a_program():
     """Shrunk to two commands; the program, run by itself, fails in the same way."""
     invariants = [broken.no_book_is_there_and_lent_to_itself]
-    problem, program = failure(machine(broken.app, broken.Put, broken.Lend, keys=broken.KEYS, invariants=invariants))
+    problem, program = failure(
+        machine(broken.app, broken.Put, broken.Lend, keys=broken.KEYS, invariants=invariants), ENOUGH
+    )
 
     assert "has lent a book to itself" in problem
     assert program.count("s.when(") == 2
@@ -64,7 +63,7 @@ def test_a_reply_that_is_not_the_models_is_found():
     problem, program = failure(machine(broken.app, broken.Put, keys=broken.KEYS, model=broken.Forgetful))
 
     assert "was rejected (is_there" in problem
-    assert ".replies(2)" in program
+    assert ".replies(" in program
     assert "was rejected (is_there" in run(program)
 
 
@@ -84,7 +83,6 @@ def test_state_beside_the_image_is_found():
     problem, program = failure(machine(broken.ledgers, broken.Note))
 
     assert "is not deterministic" in problem
-    assert program.count("s.when(") == 1
     assert "is not deterministic" in run(program)
 
 

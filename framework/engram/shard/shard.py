@@ -332,7 +332,7 @@ class Shard:
             owner=self._owner,
             pid=os.getpid(),
             address=self._transport.address,
-            not_deterministic=[] if self._touches is None else self._touches.told,
+            not_deterministic=[] if self._touches is None else list(self._touches.told),
             partitions=[
                 owned.status(digest=digests and owned.state == "serving") for owned in list(self.owned.values())
             ],
