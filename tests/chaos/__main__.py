@@ -12,6 +12,7 @@ import asyncio
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rich.live import Live
 from rich.table import Table
 
 from tests.chaos import follows
-from tests.chaos.endurance import Endurance, Figures
+from tests.chaos.endurance import MASTERS, Endurance, Figures
 from tests.chaos.storm import (
     TOPIC,
     Fault,
@@ -66,12 +67,12 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="three faults instead of ten, seconds instead of a minute")
     parser.add_argument("--minutes", type=float, help="the long run, for so many minutes")
     parser.add_argument("--seed", type=int, default=0, help="of the long run: the same faults in the same order")
+    parser.add_argument("--master", action="append", help="of Spark, for the long run; may be repeated")
     parser.add_argument("--report", type=Path, help="a file for the figures of the long run, as JSON")
     arguments = parser.parse_args()
     if arguments.minutes is not None:
-        _endure(
-            arguments.minutes, arguments.seed, arguments.report or Path("artifacts", f"chaos-{arguments.seed}.json")
-        )
+        report = arguments.report or Path("artifacts", f"chaos-{arguments.seed}.json")
+        _endure(arguments.minutes, arguments.seed, arguments.master or MASTERS, report)
         return
     faults = _SHORT if arguments.short else _LONG
     try:
@@ -85,14 +86,14 @@ def main() -> None:
         raise SystemExit(f"This run does not count: {problem}") from None
 
 
-def _endure(minutes: float, seed: int, report: Path) -> None:
+def _endure(minutes: float, seed: int, masters: Sequence[str], report: Path) -> None:
     _console.rule(f"Everything killed and paused for {minutes:g} minutes, seed {seed}")
     with (
         Brokers(3) as brokers,
         tempfile.TemporaryDirectory(prefix="engram-chaos-") as folder,
         Live(console=_console, refresh_per_second=2) as live,
     ):
-        figures = Endurance(brokers, Path(folder), seed=seed, show=partial(_show_so_far, live)).run(minutes)
+        figures = Endurance(brokers, Path(folder), seed=seed, show=partial(_show_so_far, live)).run(minutes, masters)
     report.parent.mkdir(exist_ok=True)
     report.write_text(json.dumps(figures, indent=2) + "\n")
     table = Table(title=f"Seed {seed}", title_justify="left", show_header=False, min_width=40)
