@@ -10,7 +10,7 @@ WORKERS ?= 3
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check bench chaos fuzz hosts models pipeline docs clean java
+.PHONY: help demo run test check bench chaos fuzz hosts models pipeline pythons docs clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +34,8 @@ check: $(READY) ## ruff, mypy, import-linter, and that generated docs and the ap
 bench: $(READY) java ## Measure (NAME=hotpath for one); results in bench/results/
 	@$(BIN)/python -m bench $(NAME)
 
-chaos: $(READY) java ## Break brokers and shards under load for some minutes, on three real Kafka brokers, and compare
-	@$(BIN)/python -m tests.chaos
+chaos: $(READY) java ## Break brokers and shards under load, and compare; with MINUTES=20 SEED=0 everything, drawn by the seed
+	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(READY) ## Damage snapshots in every way that we know, again and again, and look what comes of it (COUNT=20000, SEED=0)
 	@$(BIN)/python -m tests.snapshots.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
@@ -49,6 +49,9 @@ hosts: $(READY) java ## Run an app on machines in network namespaces, and cut on
 
 pipeline: $(READY) java ## Backfill, rebuild, repartition, archive and query the social network, and compare (COUNT=5000000, USERS=100000)
 	@$(BIN)/python -m sample_apps.social.pipeline $(if $(COUNT),--count $(COUNT)) $(if $(USERS),--users $(USERS)) $(ARGS)
+
+pythons: $(READY) ## Come to the same bytes with another Python that is on this machine (OTHER=python3.12)
+	@$(BIN)/python -m tests.testing.pythons $(or $(OTHER),python3.12)
 
 docs: $(READY) ## Write the generated reference pages anew
 	@$(BIN)/python docs/reference/generate.py

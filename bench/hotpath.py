@@ -13,46 +13,22 @@ import random
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from engram.clock import system_clock
-from engram.log.base import Watch
 from engram.log.sqlite import SqliteLog
 from engram.shard.garbage import collect_rarely
 from engram.shard.owned import Owned
 from engram.shard.policy import Policy
-from engram.shard.requests import Incoming, Response, ShardStatus
 from engram.shard.shard import Shard
 from engram.snapshots.files import FileSnapshots
+from engram.testing.silence import Silence
 
 from bench.result import Aim, Result, Row
 from bench.workload import BATCH, TWEETS, Bare, Sender, Sent, app, bare_texts, every_tweet, traffic
 
 MEASURED = 200_000
 REPETITIONS = 7
-
-
-@dataclass
-class Silence:
-    """A transport with nobody at the other end."""
-
-    address: str = ""
-
-    def poll(self, watch: Watch, timeout_ms: int) -> list[Incoming]:
-        return []
-
-    def send(self, receiver: bytes, response: Response) -> None:
-        """The outcomes were made; nobody waits for them."""
-
-    def announce(self, status: ShardStatus) -> None:
-        pass
-
-    def announcer(self) -> Silence:
-        return self
-
-    def close(self) -> None:
-        pass
 
 
 def measure() -> Result:

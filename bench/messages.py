@@ -26,8 +26,8 @@ from engram.shard.garbage import collect_rarely
 from engram.shard.policy import Policy
 from engram.shard.shard import Shard
 from engram.snapshots.memory import MemorySnapshots
+from engram.testing.silence import Silence
 
-from bench.hotpath import Silence
 from bench.result import Aim, Result, Row
 from bench.workload import BATCH
 

@@ -15,8 +15,8 @@ from engram.shard.garbage import collect_rarely
 from engram.shard.policy import Policy
 from engram.shard.shard import Shard
 from engram.snapshots.files import FileSnapshots
+from engram.testing.silence import Silence
 
-from bench.hotpath import Silence
 from bench.workload import app
 
 

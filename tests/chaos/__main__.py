@@ -1,22 +1,29 @@
 """`make chaos`: storms under load. Ends with exit code 0 if nothing was lost, doubled or out of order.
 
-The long one over three Kafka brokers, a shorter one over SASL_SSL, and follows and unfollows with a shard killed every
-second for a minute, on SQLite and on Kafka.
+With `--minutes` one long run, in which processes of every kind are killed and paused, drawn by a seed. Without, the
+fixed ones: the long one over three Kafka brokers, a shorter one over SASL_SSL, and follows and unfollows with a shard
+killed every second for a minute, on SQLite and on Kafka.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engram.dev.kafka import Brokers, Security
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
 from tests.chaos import follows
+from tests.chaos.endurance import MASTERS, Endurance, Figures
 from tests.chaos.storm import (
     TOPIC,
     Fault,
@@ -58,7 +65,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Faults under load, on Spark and real Kafka brokers.")
     parser.add_argument("--only", choices=["plain", "secure", "follows"], help="one of the storms")
     parser.add_argument("--short", action="store_true", help="three faults instead of ten, seconds instead of a minute")
+    parser.add_argument("--minutes", type=float, help="the long run, for so many minutes")
+    parser.add_argument("--seed", type=int, default=0, help="of the long run: the same faults in the same order")
+    parser.add_argument("--master", action="append", help="of Spark, for the long run; may be repeated")
+    parser.add_argument("--report", type=Path, help="a file for the figures of the long run, as JSON")
     arguments = parser.parse_args()
+    if arguments.minutes is not None:
+        report = arguments.report or Path("artifacts", f"chaos-{arguments.seed}.json")
+        _endure(arguments.minutes, arguments.seed, arguments.master or MASTERS, report)
+        return
     faults = _SHORT if arguments.short else _LONG
     try:
         if arguments.only in (None, "plain"):
@@ -69,6 +84,47 @@ def main() -> None:
             _follows(_FOLLOWS_SHORT_S if arguments.short else _FOLLOWS_S)
     except LoadHadStopped as problem:
         raise SystemExit(f"This run does not count: {problem}") from None
+
+
+def _endure(minutes: float, seed: int, masters: Sequence[str], report: Path) -> None:
+    _console.rule(f"Everything killed and paused for {minutes:g} minutes, seed {seed}")
+    with (
+        Brokers(3) as brokers,
+        tempfile.TemporaryDirectory(prefix="engram-chaos-") as folder,
+        Live(console=_console, refresh_per_second=2) as live,
+    ):
+        figures = Endurance(brokers, Path(folder), seed=seed, show=partial(_show_so_far, live)).run(minutes, masters)
+    report.parent.mkdir(exist_ok=True)
+    report.write_text(json.dumps(figures, indent=2) + "\n")
+    table = Table(title=f"Seed {seed}", title_justify="left", show_header=False, min_width=40)
+    for name, value in figures.items():
+        table.add_row(
+            name.replace("_", " "), json.dumps(value) if isinstance(value, bool | list | dict) else f"{value:,}"
+        )
+    _console.print(table)
+    _console.print(f"  {report}")
+    wrong = [*figures["anomalies"], *(["lost"] * figures["lost"]), *(["duplicated"] * figures["duplicated"])]
+    if wrong or not figures["digests_equal"]:
+        raise SystemExit(f"{len(wrong)} anomalies: see {report}")
+
+
+def _show_so_far(live: Live, figures: Figures) -> None:
+    """A table that lives on a terminal; elsewhere a line for each step."""
+    if _console.is_terminal:
+        live.update(_so_far(figures))
+    elif figures.news:
+        _console.print(f"  {time.monotonic() - figures.began:.0f} s: {figures.doing}")
+
+
+def _so_far(figures: Figures) -> Table:
+    minutes, seconds = divmod(int(time.monotonic() - figures.began), 60)
+    title = f"{minutes}:{seconds:02}  {figures.acknowledged:,} commands acknowledged  {figures.doing}"
+    table = Table(title=title, title_justify="left")
+    for column in ("fault", "times", "median s to recover", "worst"):
+        table.add_column(column)
+    for kind in sorted(figures.faults):
+        table.add_row(*map(str, figures.row(kind)))
+    return table
 
 
 def _plain(faults: list[Fault]) -> None:

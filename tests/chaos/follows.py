@@ -19,11 +19,12 @@ from typing import Any
 
 from engram import Client, Rejected
 from engram.log.open import open_log
+from engram.testing.history import Recorder, RecordingClient, check
 
 from sample_apps.social import app
 from sample_apps.social.commands import Follow, Register, Unfollow
 from sample_apps.social.queries import Followers, Following
-from tests.chaos.storm import PARTITIONS, LoadHadStopped, digests_equal
+from tests.chaos.storm import PARTITIONS, LoadHadStopped, digests_equal, logged_commands
 
 SOCIAL = "sample_apps.social:app"
 # A killed shard is back after a second or two: with four there is always one to kill.
@@ -47,7 +48,7 @@ class FollowStorm:
         self.refused = 0
         self.recoveries: list[float] = []
         self.seconds = 0.0
-        self._clients = clients
+        self.recorders = [Recorder(f"client{n}") for n in range(clients + 1)]
         self._killed: list[int] = []
         self._stop = asyncio.Event()
 
@@ -59,8 +60,8 @@ class FollowStorm:
         """The storm, for so long; returns when every command that was sent is acknowledged."""
         async with AsyncExitStack() as stack:
             clients = [
-                await stack.enter_async_context(Client(self.url, app, timeout=20, patience=120))
-                for _ in range(self._clients + 1)
+                await stack.enter_async_context(RecordingClient(self.url, app, recorder, timeout=20, patience=120))
+                for recorder in self.recorders
             ]
             watching = clients.pop()
             await asyncio.gather(*(clients[0].send(user, Register(name=user)) for user in self.users))
@@ -143,6 +144,9 @@ async def compare(storm: FollowStorm, *, least_rate: float) -> dict[str, Any]:
         pairs = await _agree(client, following)
         digests = await digests_equal(client, storm.log, SOCIAL)
     events = await asyncio.to_thread(_events_out, storm)
+    history = [operation for recorder in storm.recorders for operation in recorder.operations]
+    verdict = check(history, app, logged=await asyncio.to_thread(logged_commands, storm.log, app))
+    verdict.raise_if_wrong()
     return {
         "acknowledged": storm.acknowledged,
         "refused": storm.refused,
@@ -153,6 +157,7 @@ async def compare(storm: FollowStorm, *, least_rate: float) -> dict[str, Any]:
         "pairs_compared": pairs,
         "pairs_that_follow": sum(map(len, following.values())),
         "events": events,
+        "operations_checked": verdict.commands + verdict.queries,
         "digests_equal": digests,
     }
 

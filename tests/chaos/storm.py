@@ -15,20 +15,23 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engram import Client, Unavailable
+from engram import App, Client, Unavailable
 from engram.codec.record import CommandsHeader
 from engram.dev.kafka import Brokers
 from engram.log.kafka import clients
 from engram.log.kafka.settings import parse_kafka_url
+from engram.log.open import open_log
 from engram.log.partitioner import partition_of
+from engram.testing.history import Logged, Recorder, RecordingClient, check, commands_in
 from kafka import TopicPartition
 
 from tests.chaos.ledger import TALLIES, Add, Counted, Entries, app
+from tests.testing.recorded import Ledgers
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
@@ -107,11 +110,12 @@ class Storm:
         self.log = log
         self.url = url
         self.told = Told({f"key{n}": [] for n in range(writers)})
+        self.recorder = Recorder("storm")
         self._least_rate = least_rate
         self._stop = asyncio.Event()
 
     async def run(self, faults: list[Fault], say: Callable[[str], None]) -> None:
-        async with Client(self.url, app, timeout=20, patience=120) as client:
+        async with RecordingClient(self.url, app, self.recorder, timeout=20, patience=120) as client:
             self.client = client
             writing = [asyncio.create_task(self._write(key, numbers)) for key, numbers in self.told.numbers.items()]
             for fault in faults:
@@ -219,7 +223,8 @@ def _raise_failures(writing: list[asyncio.Task[None]]) -> None:
 async def compare(storm: Storm) -> dict[str, Any]:
     """Everything that must hold after the storm, with the figures; `AssertionError` for the first that does not."""
     told = storm.told.numbers
-    async with Client(storm.url, app, timeout=20, patience=120) as client:
+    afterwards = Recorder("afterwards")
+    async with RecordingClient(storm.url, app, afterwards, timeout=20, patience=120) as client:
         live = {key: await client.ask(key, Entries()) for key in told}
         assert live == told, "an acknowledged command is not in the state once and in order"
         expected = sum(1 for numbers in told.values() for number in numbers if number % 10 == 0)
@@ -235,10 +240,14 @@ async def compare(storm: Storm) -> dict[str, Any]:
         logged[key].append(number)
     assert logged == told, "the log does not hold every acknowledged command once, in the order of its key"
     events = await asyncio.to_thread(_events_out, storm.log, told)
+    history = [*storm.recorder.operations, *afterwards.operations]
+    verdict = check(history, app, logged=await asyncio.to_thread(logged_commands, storm.log, app), model=Ledgers)
+    verdict.raise_if_wrong()
     return {
         "acknowledged": storm.told.acknowledged,
         "in_log": len(in_log),
         "messages": expected,
+        "operations_checked": verdict.commands + verdict.queries,
         "events": events,
         "digests_equal": digests,
     }
@@ -254,6 +263,12 @@ async def digests_equal(client: Client, log: str, app: str = LEDGER) -> bool:
             if {p: at for p, (at, _) in live.items()} == {p: at for p, (at, _) in replayed.items()}:
                 assert live == replayed, "a replay from zero does not give the live state"
                 return True
+
+
+def logged_commands(log: str, app: App) -> dict[tuple[str, int], Logged]:
+    """What a log has of clients' commands."""
+    with closing(open_log(log, app.name)) as opened:
+        return commands_in(opened, app)
 
 
 def _replay(log: str, app: str) -> list[dict[str, Any]]:

@@ -6,12 +6,16 @@ import asyncio
 import os
 import random
 import signal
+from contextlib import closing
 from typing import Any
 
 import pytest
 from engram import Client
+from engram.log.open import open_log
+from engram.testing.history import Recorder, RecordingClient, check, commands_in
 
 from tests.spark.ledger import Add, Entries, app
+from tests.testing.recorded import Ledgers
 
 pytestmark = pytest.mark.spark
 
@@ -45,12 +49,12 @@ async def kill_one(client: Client, shard: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def story(url: str) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+async def story(url: str, recorder: Recorder) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Writes under load while shards are killed; what was acknowledged, and what is there at the end."""
     acknowledged: dict[str, list[int]] = {f"key{n}": [] for n in range(WRITERS)}
     stop = asyncio.Event()
     dice = random.Random(5)
-    async with Client(url, app, patience=120) as client:
+    async with RecordingClient(url, app, recorder, patience=120) as client:
         writing = [asyncio.create_task(write(client, key, numbers, stop)) for key, numbers in acknowledged.items()]
         for _ in range(KILLS):
             before = sum(map(len, acknowledged.values()))
@@ -65,12 +69,17 @@ async def story(url: str) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
 
 
 def test_ten_kills_of_shards_under_load_lose_and_double_nothing(start):
-    """After ten SIGKILLs every acknowledged command has taken effect once, in order."""
+    """After ten SIGKILLs every acknowledged command has taken effect once, in order, and clients were told so."""
+    recorder = Recorder("story")
     running = start("--shards", "2", "--partitions", "8", "--snapshot-every", "200", "--snapshot-pause", "0")
-    acknowledged, there = asyncio.run(story(running.ready()))
+    acknowledged, there = asyncio.run(story(running.ready(), recorder))
+    with closing(open_log(running.log, app.name)) as log:
+        verdict = check(recorder.operations, app, logged=commands_in(log, app), model=Ledgers)
 
     assert there == acknowledged
     assert all(there.values())
+    verdict.raise_if_wrong()
+    assert verdict.acknowledged == sum(map(len, acknowledged.values()))
 
 
 def test_a_job_that_used_up_its_retries_is_started_again(start):

@@ -123,6 +123,9 @@ def run(
     stuck_after: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="When a handler that does not return is reported.")
     ] = 10.0,
+    guard: Annotated[
+        bool, typer.Option("--guard", help="Refuse handlers that are seen not to be deterministic, and report others.")
+    ] = False,
     from_savepoint: Annotated[
         str, typer.Option("--from", metavar="SAVEPOINT", help="Begin there: newer snapshots are set aside first.")
     ] = "",
@@ -166,6 +169,7 @@ def run(
             hot_entities=hot_entities,
             spill=spill,
             stuck_after=stuck_after,
+            guard=guard,
             savepoint=from_savepoint,
             spark_settings=tuple(spark_conf or ()),
             spark_output=spark_output,
@@ -258,6 +262,9 @@ def replay(
     reference: AppReference,
     log: LogUrl,
     *,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with every snapshot on the way; name the first that differs.")
+    ] = False,
     from_savepoint: Annotated[
         str, typer.Option("--from", metavar="SAVEPOINT", help="Begin there, and not with the first record.")
     ] = "",
@@ -265,9 +272,20 @@ def replay(
     json: Json = False,
 ) -> None:
     """Replay a log from zero, in this process, and print the digest of every partition."""
-    from engram.cli.replay import replay_log
+    from engram.errors import Misuse
 
-    replay_log(reference, log, savepoint=from_savepoint, snapshots=snapshots, json=json)
+    if verify and from_savepoint:
+        raise Misuse("--verify begins with the first record: leave --from out.")
+    if snapshots is not None and not (verify or from_savepoint):
+        raise Misuse("--snapshots is for a replay that uses them: add --verify, or --from SAVEPOINT.")
+    if verify:
+        from engram.cli.verify import verify_log
+
+        verify_log(reference, log, snapshots, json=json)
+    else:
+        from engram.cli.replay import replay_log
+
+        replay_log(reference, log, savepoint=from_savepoint, snapshots=snapshots, json=json)
 
 
 @app.command()

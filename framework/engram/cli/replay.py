@@ -16,7 +16,7 @@ from engram.log.base import Log
 from engram.log.open import open_log
 from engram.shard.past import dropped
 from engram.shard.reference import resolve_app
-from engram.shard.replay import Check, replay_until
+from engram.shard.replay import Check, Progress, replay_until
 from engram.snapshots.base import Loaded
 from engram.snapshots.open import open_store
 
@@ -70,9 +70,10 @@ def replayed(
     image = Image(partition, codec)
     if begin is not None:
         image.load_encoded(begin.columns, begin.memory)
-
-    def progress() -> None:
-        show_progress(f"replaying: partition {partition}, record {image.offset:,} of {end:,}")
-
-    replay_until(image, log, end, effects=dropped, progress=progress, check=check)
+    replay_until(image, log, end, effects=dropped, progress=replaying(image, end), check=check)
     return image
+
+
+def replaying(image: Image, end: int) -> Progress:
+    """Says on a terminal how far an image is."""
+    return lambda: show_progress(f"replaying: partition {image.partition}, record {image.offset:,} of {end:,}")

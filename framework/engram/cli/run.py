@@ -35,6 +35,7 @@ from engram.serving.registry import Registry, port_taken
 from engram.serving.service import Service
 from engram.serving.snapshots import Ending
 from engram.serving.transport import ZmqTransport
+from engram.shard.determinism.inspection import check_handlers
 from engram.shard.policy import Policy
 from engram.shard.reference import resolve_app
 from engram.shard.requests import PartitionStatus
@@ -85,6 +86,7 @@ class RunOptions:
     hot_entities: int
     spill: Path | None
     stuck_after: float
+    guard: bool
     savepoint: str
     spark_settings: tuple[str, ...]
     spark_output: bool
@@ -102,6 +104,8 @@ def run_app(options: RunOptions) -> None:
     elsewhere = {} if master.startswith("local") else {"spark.driver.host": options.registry_host}
     settings = {**elsewhere, **spark_settings(options.spark_settings)}
     start_tracing(app.name)
+    if options.guard:
+        check_handlers(app)
     sinks = _sinks(app, options)
     access = None if options.auth is None else read_access(options.auth)
     if access is not None:
@@ -174,6 +178,7 @@ class _Running:
     async def run(self) -> None:
         registry = Registry(host=self._options.registry_host, port=self._options.registry_port, keys=self._keys)
         registry.on_stuck(self._tell_stuck)
+        registry.on_touch(partial(self._tell, "handler_not_deterministic"))
         registry.start()
         event_log = self._open_again()
         service = Service(
@@ -255,6 +260,7 @@ class _Running:
                 snapshot_share=self._options.snapshot_share,
                 hot_entities=self._options.hot_entities,
                 stuck_after=self._options.stuck_after,
+                guard=self._options.guard,
             ),
             spill=str(self._options.spill.expanduser().absolute()) if self._options.spill else "",
         )

@@ -9,11 +9,13 @@ from engram.codec.codec import Codec
 from engram.image.guard import Guard, assigned_fields, guard_for
 from engram.image.undo import UndoLog, adopt
 from engram.model.command import Command
+from engram.model.context import Context
 from engram.model.entity import Entity
 from engram.model.query import Query
 from engram.model.version import Version
 
 Cold = MutableMapping[str, tuple[Version, bytes]]
+Handle = Callable[[Command[Any, Any], Any, Context], Any]
 
 
 class Walk(Protocol):
@@ -191,15 +193,22 @@ class Plan(NamedTuple):
     checked: bool
     replies_none: bool
     encode_reply: Callable[[Any], bytes]
+    handle: Handle
 
 
-def plan_for(command: type[Command[Any, Any]], home: Home, encode_reply: Callable[[Any], bytes]) -> Plan:
+def plan_for(
+    command: type[Command[Any, Any]],
+    home: Home,
+    encode_reply: Callable[[Any], bytes],
+    around: Callable[[Handle], Handle] | None,
+) -> Plan:
     try:
         replies_none = encode_reply(None) == b"null"
     except ValueError:
         replies_none = False
     guard = guard_for(home.cls, assigned_fields(command.handle, home.cls))
-    return Plan(home, home.entities, guard, guard.capture, guard.checked, replies_none, encode_reply)
+    handle = command.handle if around is None else around(command.handle)
+    return Plan(home, home.entities, guard, guard.capture, guard.checked, replies_none, encode_reply, handle)
 
 
 class Reading(NamedTuple):

@@ -16,7 +16,7 @@ from engram.errors import Corrupt, Denied, Misuse, Rejected
 from engram.image.contents import Copied, EntityColumns, EntityRow, Memory, digest_of
 from engram.image.dedupe import STALE, Dedupe, Seen, Window, all_new, fingerprint
 from engram.image.freeze import Freeze
-from engram.image.home import Cold, Home, Plan, Reading, plan_for, reading_for
+from engram.image.home import Cold, Handle, Home, Plan, Reading, plan_for, reading_for
 from engram.image.lending import Lending
 from engram.image.outcome import DONE, Outcome, Verdict, quarantine, rejection
 from engram.image.quarantine import Quarantine, QuarantineRow
@@ -57,7 +57,8 @@ class Handled(NamedTuple):
 class Image:
     """One partition's entities in memory. `offset` is that of the next record to handle.
 
-    `observe` may put something between handlers and what they use: for tests. `cold` makes the place for encoded
+    `observe` may put something between handlers and what they use: for tests. `around` may put something around the
+    handlers themselves, which changes nothing of what they do: to watch them. `cold` makes the place for encoded
     entities of a type. `new_text_index` makes what searches look in; without it no read models are kept, of no kind: an
     image that nobody asks needs none.
     """
@@ -69,6 +70,7 @@ class Image:
         *,
         window: Window | None = None,
         observe: Callable[[Means], Means] | None = None,
+        around: Callable[[Handle], Handle] | None = None,
         cold: Callable[[], Cold] = dict,
         new_text_index: NewTextIndex | None = None,
     ) -> None:
@@ -96,7 +98,7 @@ class Image:
             for name, cls in self.app.entities.items()
         }
         self._plans: dict[type[Any], Plan] = {
-            cls: plan_for(cls, self._homes[entity_of(cls)], codec.result_encoder(cls))
+            cls: plan_for(cls, self._homes[entity_of(cls)], codec.result_encoder(cls), around)
             for cls in self.app.commands.values()
         }
         self._plans |= {slim: self._plans[cls] for cls, slim in codec.slim.items()}
@@ -317,7 +319,7 @@ class Image:
         new: Entity | None = None  # the last one that was made
         keep = handled.outcomes.append
         for index, command, key in work:
-            home, entities, guard, capture, checked, replies_none, encode_reply = plans[type(command)]
+            home, entities, guard, capture, checked, replies_none, encode_reply, handle = plans[type(command)]
             entity = entities.get(key)
             if entity is None:
                 entity = home.find(key)
@@ -326,7 +328,7 @@ class Image:
             before: Any = () if capture is None else capture(entity)
             context._index = index
             try:
-                reply = command.handle(entity, context)
+                reply = handle(command, entity, context)
                 # A reply is encoded at once: it may be part of the state, and change with it.
                 outcome = DONE if reply is None and replies_none else Outcome(_REPLY, encode_reply(reply))
                 if context._more:

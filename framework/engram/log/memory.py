@@ -79,6 +79,15 @@ class MemoryLog:
     def close(self) -> None:
         """Keeps the records: whoever holds the object may read on."""
 
+    def copy(self) -> MemoryLog:
+        """Another log with the same contents; from here on each goes its own way."""
+        other = MemoryLog(self.app, self.partitions)
+        with self._lock:
+            other._records = [records.copy() for records in self._records]
+            other._origins = self._origins.copy()
+            other._events = self._events.copy()
+        return other
+
 
 class MemoryWatch:
     """A pipe that every append writes to, while it is among `others`, which only a holder of `lock` looks at."""

@@ -68,6 +68,7 @@ class Registry:
         self._about = "", 0
         self._listeners: list[Callable[[int], None]] = []
         self._stuck_listeners: list[Callable[[PartitionStatus], None]] = []
+        self._touch_listeners: list[Callable[[str], None]] = []
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
@@ -124,6 +125,10 @@ class Registry:
         """Calls `listener` with every partition in which a handler is stuck, once, and once more when it has returned:
         then its `stuck` is None."""
         self._stuck_listeners.append(listener)
+
+    def on_touch(self, listener: Callable[[str], None]) -> None:
+        """Calls `listener` with what a handler has touched that makes it non-deterministic; once for each shard."""
+        self._touch_listeners.append(listener)
 
     def on_move(self, listener: Callable[[int], None]) -> None:
         """Calls `listener` with every partition that gets a new location."""
@@ -190,6 +195,10 @@ class Registry:
         # A watchdog speaks of the shard, but does not do what that is told.
         self._shards[status.owner] = known if speaker == b"watchdog" else identity, status, time.monotonic()
         self._tell_stuck(before, status)
+        told = 0 if before is None else len(before.not_deterministic)
+        for text in status.not_deterministic[told:]:
+            for listener in self._touch_listeners:
+                listener(text)
         for partition in status.partitions:
             self._place(partition, Location(partition.epoch, status.address, status.shard, status.direct))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from engram.codec.codec import Codec
 from engram.errors import Corrupt
-from engram.image.home import Cold
+from engram.image.home import Cold, Handle
 from engram.image.image import Image
 from engram.shard.figures import snapshot_figures
 from engram.shard.owned import Owned
@@ -14,14 +14,22 @@ from engram.shard.search import FtsIndex
 from engram.snapshots.base import Loaded, SnapshotStore
 
 
-def load(partition: int, codec: Codec, store: SnapshotStore, cold: Callable[[], Cold], *, partitions: int) -> Owned:
+def load(
+    partition: int,
+    codec: Codec,
+    store: SnapshotStore,
+    cold: Callable[[], Cold],
+    *,
+    partitions: int,
+    around: Callable[[Handle], Handle] | None = None,
+) -> Owned:
     """The partition, of so many, as of its newest whole snapshot; empty if there is none.
 
     A snapshot that this app cannot decode does not raise: it is the partition's problem, and the others go on.
     """
 
     def empty() -> Owned:
-        return Owned(Image(partition, codec, cold=cold, new_text_index=FtsIndex), partitions)
+        return Owned(Image(partition, codec, around=around, cold=cold, new_text_index=FtsIndex), partitions)
 
     def of(loaded: Loaded) -> Owned:
         owned = empty()

@@ -23,7 +23,8 @@ class Policy:
 
     `missed_records` is how many records are replayed at most to tell subscribers what they have missed.
 
-    And when a handler is reported as stuck: after a record has been in hand for `stuck_after` seconds.
+    And when a handler is reported as stuck: after a record has been in hand for `stuck_after` seconds. With `guard`,
+    handlers are watched, and what they touch outside of their world is reported.
     """
 
     snapshot_every: int = 20_000
@@ -35,6 +36,7 @@ class Policy:
     missed_records: int = 100_000
     stop_within: float = 50.0
     stuck_after: float = 10.0
+    guard: bool = False
 
     def due(self, commands: int, seconds: float, cost: float) -> bool:
         """Whether it is time, with so many commands and seconds since the last, which took `cost` seconds."""

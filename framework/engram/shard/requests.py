@@ -332,7 +332,8 @@ class PartitionStatus(BaseModel):
 
 class ShardStatus(BaseModel):
     """One shard: who it is, where it answers, and its partitions. It says so twice a second; `silent_s` is for how long
-    the registry has not heard from it. `direct` is where it answers queries from its own machine, if it does."""
+    the registry has not heard from it. `direct` is where it answers queries from its own machine, if it does.
+    `not_deterministic` has what its handlers have touched outside, if it guards them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -343,6 +344,7 @@ class ShardStatus(BaseModel):
     partitions: list[PartitionStatus]
     direct: str = ""
     silent_s: float = 0.0
+    not_deterministic: list[str] = []
 
 
 class Incoming(NamedTuple):

@@ -17,6 +17,7 @@ from engram.image.home import Cold
 from engram.image.image import Handled
 from engram.log.base import Log
 from engram.model.app import App
+from engram.shard.determinism.touches import Touches
 from engram.shard.end import end_epochs
 from engram.shard.figures import RecoveryFigures
 from engram.shard.flusher import Flusher
@@ -67,7 +68,8 @@ class Shard:
 
     `recover` once, then `step` again and again until it returns False, then `close`; `run` does all of it. With
     `background`, effects go to the log while commands and queries go on, and a watchdog looks for handlers that do not
-    return; without, each `step` waits for the log, and nobody looks. `cold` makes places for encoded entities.
+    return; without, each `step` waits for the log, and nobody looks. `cold` makes places for encoded entities. `codec`
+    is the app's, if there is one already: it takes a while to make.
     """
 
     def __init__(
@@ -84,8 +86,9 @@ class Shard:
         policy: Policy | None = None,
         cold: Callable[[], Cold] = dict,
         background: bool = False,
+        codec: Codec | None = None,
     ) -> None:
-        self._codec = Codec(app)
+        self._codec = codec or Codec(app)
         self._number = number
         self._owner = owner
         self._log = log
@@ -120,6 +123,7 @@ class Shard:
             self._codec, store, log, policy=self._policy, send=transport.send, clock=clock, background=background
         )
         self._spans = HandlingSpans.made(log, app, number)
+        self._touches = Touches(app) if self._policy.guard else None
         self._announced = 0
         self._cool_after = 0
         self._busy = True
@@ -195,7 +199,12 @@ class Shard:
     def _recover(self, partition: int) -> None:
         started = time.perf_counter()
         owned = self.owned[partition] = load(
-            partition, self._codec, self._store, self._cold, partitions=self._log.partitions
+            partition,
+            self._codec,
+            self._store,
+            self._cold,
+            partitions=self._log.partitions,
+            around=None if self._touches is None else self._touches.around,
         )
         loaded, entities, offset = time.perf_counter(), owned.image.count(), owned.image.offset
         if owned.state != "stopped":
@@ -354,6 +363,7 @@ class Shard:
             owner=self._owner,
             pid=os.getpid(),
             address=self._transport.address,
+            not_deterministic=[] if self._touches is None else list(self._touches.told),
             partitions=[
                 owned.status(digest=digests and owned.state == "serving") for owned in list(self.owned.values())
             ],

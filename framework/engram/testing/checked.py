@@ -18,6 +18,8 @@ from engram.model.entity import Entity
 from engram.model.nested import written_version
 from engram.model.read_model import source_of
 from engram.model.version import Version
+from engram.shard.determinism.guard import DeterminismGuard
+from engram.shard.determinism.outside import Touch
 from engram.shard.search import FtsIndex
 
 B = TypeVar("B")
@@ -31,6 +33,7 @@ class CheckedImage:
     - every entity that changed comes back from its encoded form as it was, and so do replies, messages, events;
     - only entities that the record names have changed, and none if its command was refused;
     - the twin has come to the same, in state, replies and effects;
+    - no handler has touched anything outside: the clock, chance, the environment, files, and so on;
     - read models have the rows of every entity that changed, and the same rows from its copy.
 
     What does not hold is an `AssertionError` that names the command. Handlers therefore run twice.
@@ -38,16 +41,22 @@ class CheckedImage:
 
     def __init__(self, partition: int, codec: Codec) -> None:
         self._codec = codec
-        self.image = Image(partition, codec, observe=self._watch_effects, new_text_index=FtsIndex)
+        guard = DeterminismGuard(codec.app, self._note_touch, closely=True)
+        self.image = Image(partition, codec, observe=self._watch_effects, around=guard.around, new_text_index=FtsIndex)
         self._twin = Image(partition, codec)
+        self.places: dict[str, dict[str, None]] = {name: {} for name in codec.app.read_models}  # that ever had rows
         self._rows: Rows = {}
+        self._touches: list[tuple[type[Command[Any, Any]], Touch]] = []
         self._changed: list[tuple[str, Any, Any]] = []  # effects that do not come back: how, which, and as what
 
     def handle(self, record: Record) -> Handled:
         named = self._named(record)
         told = " and ".join(tell(command, key) for command, key in named)
         self._changed.clear()
+        self._touches.clear()
         handled = self.image.handle(record)
+        for cls, touch in self._touches:
+            raise AssertionError(f"{told} is not deterministic: {cls.__name__} {touch}.")
         self._check_replies([command for command, _ in named], handled, told)
         for how, effect, back in self._changed:
             raise AssertionError(
@@ -66,6 +75,9 @@ class CheckedImage:
         content = self._codec.decode_record(record)
         assert isinstance(content, Commands | Messages)
         return list(zip(content.commands, content.header.keys, strict=True))
+
+    def _note_touch(self, cls: type[Command[Any, Any]], touch: Touch) -> None:
+        self._touches.append((cls, touch))
 
     def _check_replies(self, commands: list[Command[Any, Any]], handled: Handled, told: str) -> None:
         for command, outcome in zip(commands, handled.outcomes, strict=False):  # messages have no replies
@@ -132,6 +144,7 @@ class CheckedImage:
                     f"After {told}, read model {name} has other rows of a copy of {entity.key!r}: {again!r} instead "
                     f"of {rows!r}. Rows may depend on nothing but the entity."
                 )
+            self.places[name].update(dict.fromkeys(row[0] for row in rows))
             codec = self._codec.rows[name]
             copies = codec.decode(codec.encode(rows))
             if not same(copies, rows):

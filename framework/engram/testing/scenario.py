@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope, Kind, Record, encode_commands
-from engram.errors import Misuse
+from engram.errors import Misuse, Rejected
 from engram.image.found import Found, merge_rows, merge_totals
 from engram.image.image import Handled, Image
 from engram.image.row_index import Index, TalliedRows
@@ -24,9 +24,9 @@ from engram.model.event import Event
 from engram.model.query import Query
 from engram.model.read_model import Lookup, Ranked, Ranking, ReadModel, Search, Tally, Totals
 from engram.shard.outbox import Outbox, flush
-from engram.shard.replay import replay_until
 from engram.testing.checked import CheckedImage, check_boundary, check_result, tell
-from engram.testing.then import Step, Then
+from engram.testing.recoveries import Kept, check_replays, check_shards, check_upgrade, snapshot_of
+from engram.testing.then import Asked, Step, Then
 
 E = TypeVar("E", bound=Entity)
 S = TypeVar("S", bound=Shared)
@@ -56,14 +56,15 @@ def scenario(app: App, *, partitions: int = 8, start: datetime = START) -> Scena
 
 
 class Scenario:
-    """See `scenario`. Used on one thread."""
+    """See `scenario`. Used on one thread. `codec` is the app's, if there is one already: it takes a while to make."""
 
-    def __init__(self, app: App, *, partitions: int, start: datetime) -> None:
+    def __init__(self, app: App, *, partitions: int, start: datetime, codec: Codec | None = None) -> None:
         self._app = app
-        self._codec = Codec(app)
+        self._codec = codec or Codec(app)
         self._log = MemoryLog(app.name, partitions)
         self._images = [CheckedImage(partition, self._codec) for partition in range(partitions)]
         self._outboxes = [Outbox(partition, self._log, self._clock) for partition in range(partitions)]
+        self._kept: list[list[Kept]] = []
         self._now = _EPOCH
         self._sequence = 0
         self._last: Then[Any] | None = None
@@ -127,6 +128,14 @@ class Scenario:
             raise AssertionError(f"The answer of {query!r} for {key!r} cannot be encoded: {problem}") from problem
         answer: A = check_result(self._codec, type(query), body, f"The answer of {query!r} for {key!r}")
         return answer
+
+    def asks(self, key: str, query: Query[Any, A]) -> Asked[A]:
+        """Asks a query; say of what is returned what the answer should have been, or the refusal."""
+        __tracebackhide__ = True
+        try:
+            return Asked(f"{query!r} for {key!r}", self.ask(key, query))
+        except Rejected as refused:
+            return Asked(f"{query!r} for {key!r}", refused)
 
     def look_up(self, model: type[Lookup[Any, A]], key: str) -> list[A]:
         """All rows of a key, as the read model of live state has them."""
@@ -207,28 +216,40 @@ class Scenario:
         return [self._codec.decode_event(event.name, event.version, event.body) for event in merged]
 
     def check(self) -> None:
-        """Recovers every partition from the log alone, and from a snapshot: both must come to the same digest.
+        """Recovers every partition from the log alone, and from every snapshot: all must come to the same digest, and
+        to the same rows of read models.
 
         Each step has compared with a twin already. This goes from zero once more, and so also finds what has
         changed around the handlers meanwhile, such as a module's variable. Good as a test's last line.
         """
         __tracebackhide__ = True
         self._settle()
-        for checked in self._images:
-            live = checked.image
-            replayed, restored = Image(live.partition, self._codec), Image(live.partition, self._codec)
-            replay_until(replayed, self._log, live.offset, effects=_dropped, progress=_unwatched)
-            frozen = live.begin_freeze()
-            while frozen.advance(1000):
-                pass
-            live.end_freeze()
-            restored.load(frozen.rows, frozen.memory)
-            for how, other in (("replayed from zero", replayed), ("restored from a snapshot", restored)):
-                if other.digest() != live.digest():
-                    raise AssertionError(
-                        f"Partition {live.partition}, {how}, is not what it was: {_states(other)} instead of "
-                        f"{_states(live)}. Handlers must depend on nothing but command, entity and ctx."
-                    )
+        for partition, checked in enumerate(self._images):
+            kept = [snapshots[partition] for snapshots in self._kept]
+            check_replays(checked.image, self._log, self._codec, kept, checked.places)
+
+    def snapshot(self) -> None:
+        """Keeps a snapshot of every partition as it is now: `check` recovers from it and the records after it."""
+        __tracebackhide__ = True
+        self._settle()
+        self._kept.append([snapshot_of(checked.image) for checked in self._images])
+
+    def check_shards(self, *counts: int) -> None:
+        """Has real shards recover everything, so many at a time, and compares; one, and one for each partition, if
+        nothing is said."""
+        __tracebackhide__ = True
+        self._settle()
+        live = [checked.image for checked in self._images]
+        check_shards(self._codec, self._log, live, self._clock, counts or (1, self._log.partitions))
+
+    def check_upgrade(self, new: App | None = None) -> None:
+        """Ends the app cleanly in a copy of the log, and starts its next version from the snapshots: what it finds must
+        be all there, and the same if the version is all that is new. `new` is that version; without it, the same code
+        with the next number."""
+        __tracebackhide__ = True
+        self._settle()
+        live = [checked.image for checked in self._images]
+        check_upgrade(self._codec, self._log, live, self._clock, None if new is None else Codec(new))
 
     # Running
 
@@ -315,16 +336,3 @@ class Scenario:
 
     def _clock(self) -> int:
         return (self._now - _EPOCH) // _MS
-
-
-def _dropped(_handled: Handled) -> None:
-    """Effects of a replay: they are in the log already."""
-
-
-def _unwatched() -> None:
-    """Nobody waits for this replay."""
-
-
-def _states(image: Image) -> str:
-    found = [repr(entity) for entities in image.entities.values() for entity in entities.values()]
-    return ", ".join(sorted(found)) or "nothing"

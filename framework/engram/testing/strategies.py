@@ -16,10 +16,11 @@ from pydantic import AwareDatetime, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from engram.errors import Misuse
-from engram.model.app import App
+from engram.model.app import App, entity_of
 from engram.model.command import Broadcast, Command
 from engram.model.context import check_key
-from engram.model.entity import EVERYWHERE
+from engram.model.entity import EVERYWHERE, Shared
+from engram.model.query import Query
 from engram.model.shape import part_fields
 
 KEYS = ("ada", "bob", "cleo")
@@ -61,6 +62,20 @@ def commands(
     return st.one_of(
         [st.tuples(everywhere if issubclass(cls, Broadcast) else some, maker.model(cls)) for cls in chosen]
     )
+
+
+def queries(
+    app: App, *types: type[Query[Any, Any]], keys: Sequence[str] = KEYS
+) -> st.SearchStrategy[tuple[str, Query[Any, Any]]]:
+    """Pairs of a key and a query, of any of `types`, or of all of the app's queries; made as `commands` are."""
+    for cls in types:
+        if app.queries.get(cls.__engram__.name or "") is not cls:
+            raise Misuse(f"{cls.__name__} is no query of app {app.name}: list it in App(queries=[...]).")
+    maker = _Maker(tuple(keys))
+    some, everywhere = st.sampled_from(list(keys)), st.just(EVERYWHERE)
+    chosen = types or tuple(app.queries.values())
+    shared = [everywhere if issubclass(entity_of(cls), Shared) else some for cls in chosen]
+    return st.one_of([st.tuples(key, maker.model(cls)) for key, cls in zip(shared, chosen, strict=True)])
 
 
 class _Maker:

@@ -12,6 +12,7 @@ from engram.model.event import Event
 from engram.testing.checked import same
 
 R = TypeVar("R")
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,3 +126,30 @@ def _told(step: Step) -> str:
 
 def _listed(events: list[Event]) -> str:
     return ", ".join(map(repr, events)) or "nothing"
+
+
+class Asked(Generic[A]):
+    """The end of an `asks`. Each method asserts one thing."""
+
+    def __init__(self, told: str, answer: A | Rejected) -> None:
+        self._told = told
+        self._answer = answer
+
+    def answers(self, expected: A) -> None:
+        __tracebackhide__ = True
+        if isinstance(self._answer, Rejected) or not same(self._answer, expected):
+            self._fail(f"the answer {expected!r}")
+
+    def rejected(self, code: str) -> None:
+        __tracebackhide__ = True
+        if not isinstance(self._answer, Rejected) or self._answer.code != code:
+            self._fail(f"the rejection {code!r}")
+
+    def handled(self) -> None:
+        """It was answered or refused. For generated queries, of which one cannot say more."""
+
+    def _fail(self, expected: str) -> None:
+        __tracebackhide__ = True
+        refused = isinstance(self._answer, Rejected)
+        was = f"rejected ({self._answer})" if refused else f"answered {self._answer!r}"
+        raise AssertionError(f"{self._told} was {was}; expected {expected}.")
