@@ -68,6 +68,11 @@ class Owned:
         self.unread: deque[Record] = deque()  # read from the log, and not handled yet
         self.handling: Record | None = None  # what is in hand now; the watchdog looks at it from its own thread
 
+    def check_epoch(self) -> None:
+        """Raises `Fenced` when the record that was handled last has made another the owner."""
+        if self.image.epoch != self.epoch:
+            raise Fenced(f"A newer owner has partition {self.partition} since record {self.image.epoch}.")
+
     def stop(self, problem: Exception) -> None:
         """Ends this partition here; the shard's others go on. With a newer owner it has only moved."""
         self.handling = None

@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from engram.clock import Clock
+from engram.clock import Clock, Stopwatch
 from engram.codec.codec import Codec
 from engram.errors import Corrupt
 from engram.image.freeze import Freeze
@@ -19,13 +19,12 @@ from engram.shard.owned import Owned, Taking
 from engram.shard.policy import Policy
 from engram.snapshots.base import Contents, SnapshotStore
 from engram.snapshots.writer import SnapshotWriter, Written
+from engram.worker import NewWorker, ThreadWorker
 
 # What the shard loses while the writer's thread works beside it: Arrow and Parquet need Python's lock now and then.
 _SLOWED_BY_WRITING = 0.3
 # When it is told that a snapshot is still being written: its store is slow, or hangs.
 _SLOW_MS = 30_000
-# Entities encoded between two looks at the watch.
-_SLICE = 500
 
 _logger = structlog.get_logger()
 
@@ -47,6 +46,8 @@ class Snapshotting:
         policy: Policy,
         clock: Clock,
         orders: Orders,
+        stopwatch: Stopwatch = time.perf_counter,
+        new_worker: NewWorker = ThreadWorker,
     ) -> None:
         self._owned = owned
         self._orders = orders
@@ -54,8 +55,9 @@ class Snapshotting:
         self._flusher = flusher
         self._policy = policy
         self._clock = clock
+        self._stopwatch = stopwatch
         self._stop_by: float | None = None
-        self._writer = SnapshotWriter(store, clock, verify=self._check_decodable)
+        self._writer = SnapshotWriter(store, clock, verify=self._check_decodable, new_worker=new_worker)
 
     def go_on(self, serving: Iterable[Owned]) -> None:
         """A slice of what is under way, and what is due begins."""
@@ -88,7 +90,7 @@ class Snapshotting:
         taking = owned.taking
         if owned.image.freeze is not None or taking.writing:
             return
-        started = time.perf_counter()
+        started = self._stopwatch()
         taking.began = self._clock()
         taking.behind = False
         taking.handled = owned.image.handled
@@ -97,7 +99,7 @@ class Snapshotting:
         taking.savepoint = savepoint
         taking.freeze = owned.image.begin_freeze(whole=owned.manifest is None or bool(savepoint))
         taking.total = owned.image.count()
-        taking.pause = taking.cost = time.perf_counter() - started
+        taking.pause = taking.cost = self._stopwatch() - started
 
     def finish(self, serving: Iterable[Owned]) -> None:
         """Returns when everything that is under way has ended, or the time for a stop is up."""
@@ -125,12 +127,12 @@ class Snapshotting:
         freeze, taking = owned.image.freeze, owned.taking
         if freeze is None:
             return False
-        started = time.perf_counter()
+        started = self._stopwatch()
         deadline = started + self._policy.snapshot_budget_ms / 1000
         try:
-            while freeze.advance(_SLICE):
-                if time.perf_counter() >= deadline:
-                    taking.paused(time.perf_counter() - started)
+            while freeze.advance(self._policy.snapshot_slice):
+                if self._stopwatch() >= deadline:
+                    taking.paused(self._stopwatch() - started)
                     return True
         except Exception as problem:  # noqa: BLE001 - a value of the wrong type in the state: told, and work goes on
             self._note(Written(owned.partition, None, problem))
@@ -138,11 +140,11 @@ class Snapshotting:
             taking.writing, taking.since, taking.slow = True, self._clock(), False
             # A snapshot says that its effects are out.
             effects = partial(self._flusher.wait, taking.effects)
-            now = time.perf_counter()
+            now = self._stopwatch()
             pause_ms = max(taking.pause, now - started) * 1000
-            contents = partial(_contents, freeze, taking, pause_ms=pause_ms, handed_over=now)
+            contents = partial(_contents, freeze, taking, pause_ms=pause_ms, handed_over=now, stopwatch=self._stopwatch)
             self._writer.submit(owned.partition, contents, after=effects)
-        taking.paused(time.perf_counter() - started)
+        taking.paused(self._stopwatch() - started)
         owned.image.end_freeze()
         return False
 
@@ -195,7 +197,7 @@ class Snapshotting:
         taking.freeze = None
 
 
-def _contents(freeze: Freeze, taking: Taking, *, pause_ms: float, handed_over: float) -> Contents:
+def _contents(freeze: Freeze, taking: Taking, *, pause_ms: float, handed_over: float, stopwatch: Stopwatch) -> Contents:
     base = None if freeze.whole else taking.base
     return Contents(
         freeze.columns,
@@ -205,4 +207,5 @@ def _contents(freeze: Freeze, taking: Taking, *, pause_ms: float, handed_over: f
         taking.savepoint,
         pause_ms=pause_ms,
         handed_over=handed_over,
+        stopwatch=stopwatch,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple, Protocol
 
+from engram.clock import Stopwatch
 from engram.image.contents import EntityColumns, EntityRow, Memory, digest_of, rows_of
 from engram.snapshots.manifest import Manifest, PartEntry
 
@@ -15,8 +16,8 @@ class Contents(NamedTuple):
     """What is to be published: entities, all or those that have changed since `base`, and the rest of the image.
 
     `total` is how many entities the image has. `savepoint` names one that is to be kept, and to stand alone.
-    `pause_ms` is for how long commands had to wait for it, `handed_over` the `perf_counter` from which on its writing
-    counts.
+    `pause_ms` is for how long commands had to wait for it, `handed_over` the moment by `stopwatch` from which on its
+    writing counts.
     """
 
     columns: list[EntityColumns]
@@ -26,6 +27,7 @@ class Contents(NamedTuple):
     savepoint: str = ""
     pause_ms: float = 0.0
     handed_over: float | None = None
+    stopwatch: Stopwatch = time.perf_counter
 
     @property
     def changed(self) -> int:
@@ -60,12 +62,11 @@ class Contents(NamedTuple):
             parts=parts,
             savepoint=self.savepoint,
             pause_ms=round(self.pause_ms, 3),
-            background_ms=0.0 if self.handed_over is None else _milliseconds_since(self.handed_over),
+            background_ms=0.0 if self.handed_over is None else self._milliseconds_since(self.handed_over),
         ).sealed()
 
-
-def _milliseconds_since(moment: float) -> float:
-    return round((time.perf_counter() - moment) * 1000, 3)
+    def _milliseconds_since(self, moment: float) -> float:
+        return round((self.stopwatch() - moment) * 1000, 3)
 
 
 class Loaded(NamedTuple):

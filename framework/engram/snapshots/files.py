@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
-import secrets
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engram.errors import Corrupt, Misuse, Unavailable
-from engram.snapshots.parted import KEEP, PartedSnapshots
+from engram.snapshots.disk import Disk, LocalDisk
+from engram.snapshots.parted import KEEP, PartedSnapshots, new_mark
 
 # What says that this one file is lost. All else is the disk's or the process's trouble, and may pass.
 _DAMAGE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ENAMETOOLONG}
@@ -28,36 +26,40 @@ class FileStorage:
     """See `engram.snapshots.storage.Storage`. A file is written under a temporary name, synced and renamed; then its
     folder is synced."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, disk: Disk | None = None, new_mark: Callable[[], str] = new_mark) -> None:
         self.place = str(folder)
         self._folder = folder
+        self._disk = disk or LocalDisk()
+        self._new_mark = new_mark
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self._disk.make_folder(str(folder))
         except OSError as problem:
             raise Misuse(f"Snapshots cannot be kept in {folder.parent}: {problem.strerror}.") from problem
-        if not os.access(folder, os.W_OK):
+        if not self._disk.is_writable(str(folder)):
             raise Misuse(f"The snapshot folder {folder} is not writable: choose another, or change its rights.")
 
     def write(self, path: str, data: bytes) -> None:
         target = self._folder / path
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        folder = str(target.parent)
+        temporary = f"{folder}/.{target.name}.{self._new_mark()}"
+        disk = self._disk
         with _telling():
+            made = disk.make_folder(folder)
             try:
-                new_folder = not target.parent.is_dir()
-                target.parent.mkdir(parents=True, exist_ok=True)
-                _write(temporary, data)
-                temporary.rename(target)
+                disk.write(temporary, data)
+                disk.sync(temporary)
+                disk.rename(temporary, str(target))
             except OSError:
                 with suppress(OSError):
-                    temporary.unlink(missing_ok=True)
+                    disk.remove(temporary)
                 raise
-            _sync_folder(target.parent)
-            if new_folder:
-                _sync_folder(target.parent.parent)
+            disk.sync_folder(folder)
+            if made:
+                disk.sync_folder(str(target.parent.parent))
 
     def read(self, path: str) -> bytes:
         try:
-            return (self._folder / path).read_bytes()
+            return self._disk.read(self._path(path))
         except OSError as problem:
             if problem.errno in _DAMAGE:
                 raise Corrupt(f"its file {path} cannot be read: {problem.strerror}") from problem
@@ -65,25 +67,24 @@ class FileStorage:
 
     def size(self, path: str) -> int | None:
         with _telling(), suppress(FileNotFoundError, NotADirectoryError):
-            return (self._folder / path).stat().st_size
+            return self._disk.size(self._path(path))
         return None
 
     def names(self, folder: str) -> list[str]:
         with _telling(), suppress(FileNotFoundError, NotADirectoryError):
-            return [path.name for path in (self._folder / folder).iterdir()]
+            return self._disk.names(self._path(folder))
         return []
 
     def move(self, path: str, to: str) -> None:
         with _telling(), suppress(FileNotFoundError):
-            (self._folder / path).rename(self._folder / to)
+            self._disk.rename(self._path(path), self._path(to))
 
     def remove(self, path: str) -> None:
-        target = self._folder / path
         with _telling(), suppress(FileNotFoundError):
-            if target.is_dir():
-                shutil.rmtree(target)
-            else:
-                target.unlink()
+            self._disk.remove(self._path(path))
+
+    def _path(self, path: str) -> str:
+        return str(self._folder / path)
 
 
 @contextmanager
@@ -92,19 +93,3 @@ def _telling() -> Iterator[None]:
         yield
     except OSError as problem:
         raise Unavailable(str(problem)) from problem
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is durable only once its folder is."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

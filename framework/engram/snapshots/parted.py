@@ -36,6 +36,11 @@ _logger = structlog.get_logger()
 T = TypeVar("T")
 
 
+def new_mark() -> str:
+    """Something that no other file of this name has."""
+    return secrets.token_hex(4)
+
+
 class PartedSnapshots:
     """See `engram.snapshots.base.SnapshotStore`. Keeps the last `keep` and every savepoint.
 
@@ -55,6 +60,7 @@ class PartedSnapshots:
         keep: int = KEEP,
         copy: Storage | None = None,
         serializers: Serializers = SERIALIZERS,
+        new_mark: Callable[[], str] = new_mark,
     ) -> None:
         self.place = storage.place
         self._storage = storage
@@ -62,11 +68,12 @@ class PartedSnapshots:
         self._app = app
         self._keep = keep
         self._serializers = serializers
+        self._new_mark = new_mark
         self._parts = Parts(storage, copy)
 
     def publish(self, partition: int, contents: Contents, *, created: int) -> Manifest:
         folder = _folder(partition)
-        name = f"{contents.memory.offset:015}-{secrets.token_hex(4)}"
+        name = f"{contents.memory.offset:015}-{self._new_mark()}"
         path = f"{folder}/{name}{MANIFEST}"
         try:
             manifest = self._write_parts(folder, name, contents, partition, created)
