@@ -343,6 +343,7 @@ class Image:
                 continue
             if entity is new:
                 home.keep(key, entity)
+                new = None  # the next command for it finds it there
             home.dirty.add(key)
             if context._more:
                 self._let_out(index, key, handled)

@@ -89,12 +89,18 @@ class Owned:
         return self.image.read_models is not None and self.image.read_models.advance(limit, self.image.offset)
 
     def end_cleanly(self, savepoint: str) -> None:
-        """The owner has stopped. If all that was handled is in a snapshot, the partition has ended; if not, it says why
-        there is something left to replay."""
+        """The owner has stopped. If all that was handled is in a snapshot, and the log says so, the partition has ended;
+        if not, it says why: there is something left to replay, or what comes now would be taken for this version's."""
         missing = bool(savepoint) and (self.manifest is None or self.manifest.savepoint != savepoint)
         if missing or self.image.changed > self.snapshot:
             self.state = "stopped"
             self.problem = f"Its last snapshot could not be taken: {self.taking.problem or 'not known why'}"
+        elif self.end < 0:
+            self.state = "stopped"
+            self.problem = (
+                "The log has not taken the word that its epoch has ended: start this version once more, and end it again, "
+                "before you start another."
+            )
         else:
             self.state = "ended"
 

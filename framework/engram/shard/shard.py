@@ -168,6 +168,11 @@ class Shard:
         self._missed.go_on(self._serving())
         return self._stop is None and bool(self._serving())
 
+    @property
+    def pending(self) -> bool:
+        """Whether something that was sent or let out is not durable yet."""
+        return any(outbox.pending for outbox in self._outboxes.values())
+
     def begin_snapshot(self, partition: int) -> None:
         """Starts a snapshot of the partition now, whatever the policy says; `step` goes on with it."""
         self._snapshotting.begin(self.owned[partition])

@@ -32,7 +32,7 @@ class FileStorage:
         self._disk = disk or LocalDisk()
         self._new_mark = new_mark
         try:
-            self._disk.make_folder(str(folder))
+            self._sync_above(self._disk.make_folder(str(folder)))
         except OSError as problem:
             raise Misuse(f"Snapshots cannot be kept in {folder.parent}: {problem.strerror}.") from problem
         if not self._disk.is_writable(str(folder)):
@@ -54,8 +54,7 @@ class FileStorage:
                     disk.remove(temporary)
                 raise
             disk.sync_folder(folder)
-            if made:
-                disk.sync_folder(str(target.parent.parent))
+            self._sync_above(made)
 
     def read(self, path: str) -> bytes:
         try:
@@ -82,6 +81,12 @@ class FileStorage:
     def remove(self, path: str) -> None:
         with _telling(), suppress(FileNotFoundError):
             self._disk.remove(self._path(path))
+
+    def _sync_above(self, made: list[str]) -> None:
+        """A folder that was made is there after a power loss only once the one above it is synced: each of them, or all
+        that is in it is lost."""
+        for folder in made:
+            self._disk.sync_folder(str(Path(folder).parent))
 
     def _path(self, path: str) -> str:
         return str(self._folder / path)
