@@ -39,7 +39,7 @@ _MANY = 1_000_000
 # How often each step comes, where it comes at all.
 _ALWAYS = {"send": 10, "act": 5, "commit": 5, "turn": 8, "work": 6, "go": 5, "pass": 3}
 _SOMETIMES = {
-    "crash": 3, "power": 1, "take_over": 1, "old": 4, "cut_off": 2, "trouble": 3, "land": 2, "full": 1, "flip": 1,
+    "crash": 5, "power": 1, "take_over": 1, "old": 4, "cut_off": 2, "trouble": 3, "land": 2, "full": 1, "flip": 1,
     "jump": 1, "lose": 2, "snapshot": 2, "rescale": 1, "upgrade": 1, "ask": 3, "again": 2, "once": 1,
 }  # fmt: skip
 # What is of no use without another.
@@ -101,7 +101,7 @@ class _Drawing:
             "old": lambda: TurnOld(random.randrange(3)),
             "pass": lambda: Pass(random.choice([1, 50, 600, 3000])),
             "jump": lambda: Jump(self._anybody(), random.choice([-20_000, -500, 500, 20_000])),
-            "crash": lambda: Crash(self._anybody(), random.choice([0, 1, 2, 3, 5, 8, 13, 21, 34]), self._amount()),
+            "crash": lambda: Crash(self._anybody(), random.choice([0, 0, 1, 1, 2, 3, 5, 8, 13, 21]), self._amount()),
             "power": lambda: PowerLoss(random.choice(["clean", "torn", "lost"])),
             "take_over": lambda: TakeOver(self._shard()),
             "cut_off": self._draw_cut_off,

@@ -113,7 +113,7 @@ def _check_live(world: World, past: Past) -> None:
 
 def _check_snapshots(world: World, past: Past) -> None:
     """Each that is there is whole, unless we have damaged it, and with the records after it gives the same."""
-    process = Process("oracle", world.gateway_clock, lambda _: None)
+    process = Process("oracle", world.gateway_clock, lambda _: None, world.counts)
     app = world.subject.apps[world.version]
     store = open_store(world.disk, process, app.name, world.setup, world.new_mark)
     damaged = [path for path in world.disk.files(".damaged") if f"/partition-{past.partition:04}/" in path]

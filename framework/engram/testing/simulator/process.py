@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -30,10 +30,14 @@ KEPT = AppendFault("kept")
 
 
 class Process:
-    """`reach` comes before every operation on log or store, and `on_operation` hears of each."""
+    """`reach` comes before every operation on log or store, and `on_operation` hears of each. `counts` has what has
+    befallen it, and all others."""
 
-    def __init__(self, name: str, clock: VirtualClock, on_operation: Callable[[Process], None]) -> None:
+    def __init__(
+        self, name: str, clock: VirtualClock, on_operation: Callable[[Process], None], counts: Counter[str]
+    ) -> None:
         self.name = name
+        self._counts = counts
         self.clock = clock
         self.alive = True
         self.lands = 0  # of the append in which it dies, so many entries of each partition are there
@@ -71,12 +75,18 @@ class Process:
             self._crash_in -= 1
         if self._cut.get(peer, 0):
             self._cut[peer] -= 1
+            self._counts[f"operations cut off from the {peer}"] += 1
             return False
         return True
 
     def die(self) -> None:
         self.alive = False
+        self._counts["crashes in an operation"] += 1
         raise Crashed(self.name)
 
     def next_append(self) -> AppendFault:
-        return self._faults.popleft() if self._faults else KEPT
+        if not self._faults:
+            return KEPT
+        fault = self._faults.popleft()
+        self._counts[f"appends {fault.landing}"] += 1
+        return fault

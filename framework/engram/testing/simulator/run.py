@@ -117,7 +117,6 @@ class _Steps:
         }
 
     def __call__(self, step: s.Step) -> None:
-        self._world.counts[type(step).__name__] += 1
         self._do[type(step)](step)
 
     def _slot(self, number: int) -> Any:
@@ -145,8 +144,10 @@ class _Steps:
         world = self._world
         clock = world.gateway_clock if step.shard < 0 else self._slot(step.shard).clock
         clock.skew += step.milliseconds
+        world.counts["clock jumps"] += 1
 
     def _fill(self, step: s.Fill) -> None:
+        self._world.counts["full disks"] += step.full and not self._world.disk.full
         self._world.disk.full = step.full
 
     def _flip(self, step: s.Flip) -> None:
@@ -155,9 +156,11 @@ class _Steps:
         if files and not self._world.version:
             self._world.disk.flip(files[step.file % len(files)], step.bit)
             self._world.flipped = True
+            self._world.counts["bits flipped"] += 1
 
     def _lose(self, step: s.Lose) -> None:
         self._world.lost_responses += step.responses
+        self._world.counts["responses lost"] += step.responses
 
     def _snapshot(self, step: s.Snapshot) -> None:
         partition = step.partition % self._world.setup.partitions
@@ -172,6 +175,7 @@ class _Steps:
         for slot in world.slots:
             if slot.owner is not None:
                 slot.owner.kill()
+        world.counts["rescales"] += 1
         world.make_slots(step.shards)
 
     def _ask(self, step: s.Ask) -> None:

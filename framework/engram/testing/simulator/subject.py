@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope
-from engram.errors import Misuse
 from engram.model.app import App
 from engram.model.command import Command
 from engram.model.context import Outgoing
@@ -38,9 +37,12 @@ class Subject:
     invariants: Sequence[Invariant] = ()
     reference: str = field(default="", compare=False)  # where it is found, for programs that are printed
 
-    def __post_init__(self) -> None:
-        if not self.commands:
-            raise Misuse("There is nothing to simulate: no commands were given.")
+    def only(self, commands: Sequence[tuple[str, str, str]]) -> Subject:
+        """The same with these commands: key, name, and JSON."""
+        codec = self.codecs[self.apps[0].version]
+        versions = {name: codec.version_of(cls) for name, cls in self.apps[0].commands.items()}
+        made = [(key, codec.decode_command(name, versions[name], body.encode())) for key, name, body in commands]
+        return replace(self, commands=made)
 
     @cached_property
     def codecs(self) -> dict[int, Codec]:

@@ -82,7 +82,7 @@ class World:
         self.slots = [Slot(number, self._clocks[number]) for number in range(min(count, self.setup.partitions))]
 
     def process(self, name: str, clock: VirtualClock) -> Process:
-        return Process(f"{name}-{next(self._names)}", clock, self._on_operation)
+        return Process(f"{name}-{next(self._names)}", clock, self._on_operation, self.counts)
 
     def owner_of(self, partition: int) -> Owner | None:
         return self.slots[partition % len(self.slots)].owner
@@ -132,7 +132,7 @@ class World:
         if slot.owner is not None:
             self.old.append(slot.owner)
             slot.owner = None
-            self.counts["takeovers"] += 1
+            self.counts["two owners at once"] += 1
         self.start(slot)
 
     def _bury(self, slot: Slot) -> None:
@@ -140,7 +140,6 @@ class World:
         if owner is not None and owner.process.alive and not owner.serving and not owner.over:
             owner.kill()  # it serves some of its partitions, and nobody the others: whoever looks after it notices
         if owner is not None and owner.over:
-            self.counts["crashes" if not owner.process.alive else "ended"] += 1
             slot.owner = None
 
     def turn_old(self, number: int) -> None:
@@ -148,6 +147,7 @@ class World:
             owner = self.old[number % len(self.old)]
             owner.turn()
             owner.work_all()
+            self.counts["turns of an owner that was replaced"] += 1
             if owner.over:
                 self.old.remove(owner)
 
@@ -170,7 +170,7 @@ class World:
         for slot in self.slots:
             slot.owner = None
         self.disk.lose_power(loss)
-        self.counts["power losses"] += 1
+        self.counts[f"power losses, {loss}"] += 1
 
     def stop_all(self, savepoint: str = "") -> bool:
         """Cleanly; whether all have ended so."""
@@ -180,11 +180,14 @@ class World:
         return all(ended)
 
     def upgrade(self) -> bool:
-        """As an operator does it: a savepoint of everything, and the next version if that may start."""
+        """As an operator does it: a savepoint of everything, and the next version if that may start. Nobody is so quick
+        that an append of the old version is still on its way then: its epoch, if it came later, would bar the new one."""
         if self.version + 1 == len(self.subject.apps) or any(slot.owner is None for slot in self.slots):
             return False
         if not self.stop_all(f"savepoint-{next(self._savepoints)}"):
             return False
+        while self.log.land_late():
+            pass
         process = self.process("operator", self.gateway_clock)
         app = self.subject.apps[self.version + 1]
         try:
@@ -218,7 +221,6 @@ class World:
             return any([worker.work() for worker in self._gateway.workers])
         except Crashed:
             self._gateway = None
-            self.counts["gateway crashes"] += 1
             for client in self.clients:
                 client.gateway_died()
             return True
