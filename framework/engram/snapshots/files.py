@@ -24,7 +24,8 @@ class FileSnapshots(PartedSnapshots):
 
 class FileStorage:
     """See `engram.snapshots.storage.Storage`. A file is written under a temporary name, synced and renamed; then its
-    folder is synced."""
+    folder is synced, as it is when a file is moved or removed: what was done is done, in its order, also after a power
+    loss."""
 
     def __init__(self, folder: Path, *, disk: Disk | None = None, new_mark: Callable[[], str] = new_mark) -> None:
         self.place = str(folder)
@@ -77,10 +78,13 @@ class FileStorage:
     def move(self, path: str, to: str) -> None:
         with _telling(), suppress(FileNotFoundError):
             self._disk.rename(self._path(path), self._path(to))
+            self._disk.sync_folder(self._parent(path))
 
     def remove(self, path: str) -> None:
         with _telling(), suppress(FileNotFoundError):
             self._disk.remove(self._path(path))
+            # Or a power loss brings a manifest back whose parts, removed after it, are gone.
+            self._disk.sync_folder(self._parent(path))
 
     def _sync_above(self, made: list[str]) -> None:
         """A folder that was made is there after a power loss only once the one above it is synced: each of them, or all
@@ -90,6 +94,9 @@ class FileStorage:
 
     def _path(self, path: str) -> str:
         return str(self._folder / path)
+
+    def _parent(self, path: str) -> str:
+        return str((self._folder / path).parent)
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 
 from engram.testing.simulator.process import Process
 
-# What the machine's power loss leaves of what was not synced: all of it; the first of it; nothing.
-Loss = Literal["clean", "torn", "lost"]
+# What the machine's power loss leaves of what was not synced: all of it; the first of it; nothing; uneven: all that was
+# done in some folders, and nothing of what was done in others.
+Loss = Literal["clean", "torn", "lost", "uneven"]
 
 
 class _File:
@@ -55,10 +56,10 @@ class SimulatedDisk:
         self._pending: dict[str, list[_Done]] = {}  # by folder
 
     def lose_power(self, loss: Loss) -> None:
-        """Only what is safe is left. Torn: half of what was done in each folder is, beginning with the first."""
+        """Only what is safe is left, and of the rest as much as `loss` says."""
         if loss != "clean":
             for folder in list(self._pending):
-                self._settle(folder, (len(self._pending[folder]) + 1) // 2 if loss == "torn" else 0)
+                self._settle(folder, self._left(folder, loss))
             self._seen = {path: found for path, found in self._safe.items() if self._reachable(path)}
         fresh = {id(file): file.after(loss) for file in self._seen.values() if file is not None}
         self._seen = {path: None if file is None else fresh[id(file)] for path, file in self._seen.items()}
@@ -144,6 +145,13 @@ class SimulatedDisk:
                 self._safe[done.name] = done.found
             self._safe.pop(done.gone, None)
         del pending[:count]
+
+    def _left(self, folder: str, loss: Loss) -> int:
+        """How much of what was done in a folder is left: half of it, or all where there are no folders in it."""
+        done = len(self._pending[folder])
+        if loss == "uneven":
+            return 0 if any(_parent(path) == folder and found is None for path, found in self._safe.items()) else done
+        return (done + 1) // 2 if loss == "torn" else 0
 
     def _reachable(self, path: str) -> bool:
         return all(above in self._safe for above in _above(path))

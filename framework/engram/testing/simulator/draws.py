@@ -102,7 +102,7 @@ class _Drawing:
             "pass": lambda: Pass(random.choice([1, 50, 600, 3000])),
             "jump": lambda: Jump(self._anybody(), random.choice([-20_000, -500, 500, 20_000])),
             "crash": lambda: Crash(self._anybody(), random.choice([0, 0, 1, 1, 2, 3, 5, 8, 13, 21]), self._amount()),
-            "power": lambda: PowerLoss(random.choice(["clean", "torn", "lost"])),
+            "power": lambda: PowerLoss(random.choice(["clean", "torn", "lost", "uneven"])),
             "take_over": lambda: TakeOver(self._shard()),
             "cut_off": self._draw_cut_off,
             "trouble": self._draw_trouble,

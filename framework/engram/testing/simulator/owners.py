@@ -96,9 +96,9 @@ class Owner:
 
     @property
     def busy(self) -> bool:
-        """Whether it has something to do that no record tells of."""
+        """Whether it has something to do that no record tells of. A snapshot that failed is to be tried again."""
         return any(worker.busy for worker in self.workers) or any(
-            owned.image.freeze is not None or owned.taking.writing or owned.building
+            owned.image.freeze is not None or owned.taking.writing or owned.taking.failures or owned.building
             for owned in self.shard.owned.values()
         )
 

@@ -27,6 +27,7 @@ def run(subject: Subject, program: s.Program) -> World:
         if program.setup.crash_at and world.operations >= program.setup.crash_at:
             world.lose_power(program.setup.loss)
             break
+    world.operations_in_steps = world.operations
     world.heal()
     _come_to_rest(world)
     return world

@@ -23,7 +23,7 @@ from engram.testing.simulator.subject import Question, Subject
 ASK_TIMEOUT_MS = 1000
 ALL_ROWS = 10_000
 # When all power is lost in the middle of an append: so many of its entries are there.
-_LANDS: dict[Loss, int] = {"clean": 1000, "torn": 1, "lost": 0}
+_LANDS: dict[Loss, int] = {"clean": 1000, "torn": 1, "lost": 0, "uneven": 1}
 
 Arm = Callable[[Process], None]
 
@@ -65,6 +65,7 @@ class World:
         self.old: list[Owner] = []  # owners that have a successor, and have not heard of it
         self.flipped = False
         self.operations = 0
+        self.operations_in_steps = 0  # up to the last step of the program
         self._crash_at = setup.crash_at
         self._names = itertools.count(1)
         self._ids = itertools.count(1)
@@ -193,7 +194,7 @@ class World:
         try:
             store = open_store(self.disk, process, app.name, self.setup, self.new_mark)
             check_code_epoch(app, log_line(self.log, process, self.setup), store)
-        except Misuse:
+        except (Misuse, Crashed):
             self.counts["upgrades refused"] += 1
             return False
         self.version += 1
