@@ -29,33 +29,33 @@ class FileStorage:
 
     def __init__(self, folder: Path, *, disk: Disk | None = None, new_mark: Callable[[], str] = new_mark) -> None:
         self.place = str(folder)
-        self._folder = folder
         self._disk = disk or LocalDisk()
         self._new_mark = new_mark
+        self._safe: set[str] = set()  # folders that are there after a power loss, as far as this process knows
         try:
-            self._sync_above(self._disk.make_folder(str(folder)))
+            made = self._disk.make_folder(self.place)
+            for new in made:
+                self._sync_above(new)
         except OSError as problem:
             raise Misuse(f"Snapshots cannot be kept in {folder.parent}: {problem.strerror}.") from problem
-        if not self._disk.is_writable(str(folder)):
+        if not self._disk.is_writable(self.place):
             raise Misuse(f"The snapshot folder {folder} is not writable: choose another, or change its rights.")
 
     def write(self, path: str, data: bytes) -> None:
-        target = self._folder / path
-        folder = str(target.parent)
-        temporary = f"{folder}/.{target.name}.{self._new_mark()}"
-        disk = self._disk
+        target, disk = self._path(path), self._disk
+        folder, _, name = target.rpartition("/")
+        temporary = f"{folder}/.{name}.{self._new_mark()}"
         with _telling():
-            made = disk.make_folder(folder)
+            self._make_folder(folder)
             try:
                 disk.write(temporary, data)
                 disk.sync(temporary)
-                disk.rename(temporary, str(target))
+                disk.rename(temporary, target)
             except OSError:
                 with suppress(OSError):
                     disk.remove(temporary)
                 raise
             disk.sync_folder(folder)
-            self._sync_above(made)
 
     def read(self, path: str) -> bytes:
         try:
@@ -78,25 +78,29 @@ class FileStorage:
     def move(self, path: str, to: str) -> None:
         with _telling(), suppress(FileNotFoundError):
             self._disk.rename(self._path(path), self._path(to))
-            self._disk.sync_folder(self._parent(path))
+            self._sync_above(self._path(path))
 
     def remove(self, path: str) -> None:
         with _telling(), suppress(FileNotFoundError):
+            self._safe.discard(self._path(path))
             self._disk.remove(self._path(path))
             # Or a power loss brings a manifest back whose parts, removed after it, are gone.
-            self._disk.sync_folder(self._parent(path))
+            self._sync_above(self._path(path))
 
-    def _sync_above(self, made: list[str]) -> None:
-        """A folder that was made is there after a power loss only once the one above it is synced: each of them, or all
-        that is in it is lost."""
-        for folder in made:
-            self._disk.sync_folder(str(Path(folder).parent))
+    def _make_folder(self, folder: str) -> None:
+        """So that it is there after a power loss, and all of those that it is in. One that was there already may have
+        been made by a process that was killed just then: so each is synced once by every process."""
+        made = self._disk.make_folder(folder)
+        while folder != self.place and (made or folder not in self._safe):
+            self._sync_above(folder)
+            self._safe.add(folder)
+            folder = folder.rpartition("/")[0]
+
+    def _sync_above(self, folder: str) -> None:
+        self._disk.sync_folder(folder.rpartition("/")[0] or "/")
 
     def _path(self, path: str) -> str:
-        return str(self._folder / path)
-
-    def _parent(self, path: str) -> str:
-        return str((self._folder / path).parent)
+        return f"{self.place}/{path}" if path else self.place
 
 
 @contextmanager

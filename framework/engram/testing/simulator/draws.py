@@ -66,6 +66,7 @@ def _draw_setup(random: Random) -> Setup:
         hot_entities=random.choice([0, 0, 1]),
         keep=random.choice([1, 2, 3]),
         parquet=random.random() < 0.02,
+        snapshots_first=random.random() < 0.5,
     )
 
 

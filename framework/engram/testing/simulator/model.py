@@ -71,8 +71,8 @@ class Model:
         """From here on records are handled by this version of the app."""
         self.codec: Codec = self._subject.codecs[version]
         if version not in self._contexts:
-            commands, events = self._subject.outgoing[version]
-            means = Means(commands, events, self.codec.app.limits, self._lend)
+            codec = self.codec
+            means = Means(codec.outgoing_commands, codec.outgoing_events, codec.app.limits, self._lend)
             self._contexts[version] = Context(self.partition, means)
         self._context = self._contexts[version]
 

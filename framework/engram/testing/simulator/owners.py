@@ -62,6 +62,7 @@ class Owner:
         self.version = codec.app.version
         self.workers: list[SimulatedWorker] = []
         self.over = False
+        self._snapshots_first = setup.snapshots_first
         self.line = SimulatedTransport(f"simulated:{self.name}", lambda to, response: heard(self, to, response))
         self.shard = Shard(
             codec.app,
@@ -102,6 +103,16 @@ class Owner:
             for owned in self.shard.owned.values()
         )
 
+    @property
+    def published(self) -> set[str]:
+        """The newest snapshots that it knows of, by the paths of their manifests."""
+        found = self.shard.owned.items()
+        return {
+            f"{STORE}/{owned.manifest.app}/partition-{partition:04}/{owned.manifest.name}.json"
+            for partition, owned in found
+            if owned.manifest is not None
+        }
+
     def recover(self) -> bool:
         """As Spark starts a task: one that fails is over, and another is started later."""
         return self._alive(self.shard.recover)
@@ -117,7 +128,8 @@ class Owner:
         return self._alive(self.workers[number % len(self.workers)].work, ends=False)
 
     def work_all(self) -> None:
-        for number in range(len(self.workers)):
+        numbers = range(len(self.workers))
+        for number in reversed(numbers) if self._snapshots_first else numbers:
             self.work(number)
 
     def request(self, sender: bytes, request: Request) -> None:

@@ -197,6 +197,7 @@ class Setup(NamedTuple):
     hot_entities: int = 0
     keep: int = 2  # snapshots
     parquet: bool = False
+    snapshots_first: bool = False  # before effects, where both wait to be written
     crash_at: int = 0  # if there is one, the operation in which the machine loses power
     loss: Loss = "clean"
 

@@ -11,7 +11,6 @@ from engram.codec.codec import Codec
 from engram.codec.record import Envelope
 from engram.model.app import App
 from engram.model.command import Command
-from engram.model.context import Outgoing
 from engram.model.query import Query
 from engram.model.read_model import Search
 from engram.testing.simulator.state import State
@@ -48,11 +47,6 @@ class Subject:
     def codecs(self) -> dict[int, Codec]:
         """By the app's version; made once, which takes a while."""
         return {app.version: Codec(app) for app in self.apps}
-
-    @cached_property
-    def outgoing(self) -> dict[int, tuple[dict[type[Any], Outgoing], dict[type[Any], Outgoing]]]:
-        """How commands and events leave handlers, by the app's version."""
-        return {v: (codec.outgoing_commands(), codec.outgoing_events()) for v, codec in self.codecs.items()}
 
     @cached_property
     def keys(self) -> set[str]:

@@ -19,6 +19,7 @@ from engram.testing.simulator.owners import Owner, log_line, open_store
 from engram.testing.simulator.process import Crashed, Process
 from engram.testing.simulator.steps import Setup
 from engram.testing.simulator.subject import Question, Subject
+from engram.testing.simulator.wrong import Wrong
 
 ASK_TIMEOUT_MS = 1000
 ALL_ROWS = 10_000
@@ -165,12 +166,17 @@ class World:
 
     def lose_power(self, loss: Loss) -> None:
         """All shards die, the store's disk loses what was not synced; log and gateway are elsewhere."""
-        for owner in [*self.old, *(slot.owner for slot in self.slots if slot.owner is not None)]:
+        published: set[str] = set()
+        for owner in self._owners():
+            published |= owner.published
             owner.kill()
         self.old.clear()
         for slot in self.slots:
             slot.owner = None
+        published &= {*self.disk.files()}
         self.disk.lose_power(loss)
+        if not published <= {*self.disk.files()}:
+            raise Wrong(f"a snapshot that was published is gone after a power loss: {published} of {self.disk.files()}")
         self.counts[f"power losses, {loss}"] += 1
 
     def stop_all(self, savepoint: str = "") -> bool:
@@ -285,8 +291,11 @@ class World:
     def _processes(self) -> Iterator[Process]:
         if self._gateway is not None:
             yield self._gateway.process
-        for owner in [*self.old, *(slot.owner for slot in self.slots if slot.owner is not None)]:
+        for owner in self._owners():
             yield owner.process
+
+    def _owners(self) -> list[Owner]:
+        return [*self.old, *(slot.owner for slot in self.slots if slot.owner is not None)]
 
     def new_mark(self) -> str:
         """In place of random digits."""
