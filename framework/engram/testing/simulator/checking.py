@@ -35,9 +35,7 @@ def checked(subject: Subject, program: Program) -> World:
 
 
 def program_of(subject: Subject, seed: int) -> Program:
-    return draw(
-        seed, commands=len(subject.commands), questions=len(subject.questions), upgrades=len(subject.apps) > 1
-    )
+    return draw(seed, commands=len(subject.commands), questions=len(subject.questions), upgrades=len(subject.apps) > 1)
 
 
 def counts_of(world: World) -> Counter[str]:

@@ -122,7 +122,9 @@ class Client:
             if again:
                 gateway.submit(call)
             else:
-                ask(Await(place.partition, place.offset, [(place.index, call.envelope.session, call.envelope.sequence)]))
+                ask(
+                    Await(place.partition, place.offset, [(place.index, call.envelope.session, call.envelope.sequence)])
+                )
 
     def gateway_died(self) -> None:
         """Whoever waited there does not know what became of it."""

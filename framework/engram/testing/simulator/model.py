@@ -111,7 +111,9 @@ class Model:
             epoch=0,
             app_version=0,
             time=self._time,
-            sessions=[SessionRow(s, n, at, o.verdict.value, o.body.decode()) for s, (n, o, at) in self._sessions.items()],
+            sessions=[
+                SessionRow(s, n, at, o.verdict.value, o.body.decode()) for s, (n, o, at) in self._sessions.items()
+            ],
             keys=[KeyRow(key, mark, o.verdict.value, o.body.decode()) for key, (mark, o) in self._keys.items()],
             origins=[OriginRow(partition, *place) for partition, place in self._last.items()],
             quarantine=self._quarantine,
@@ -219,7 +221,9 @@ class Model:
             context._drop_effects()  # noqa: SLF001
             if isinstance(problem, Rejected):
                 return rejection(problem)
-            row = QuarantineRow(self._offset, index if following is None else following, command.__engram__.name or "", key)
+            row = QuarantineRow(
+                self._offset, index if following is None else following, command.__engram__.name or "", key
+            )
             self._quarantine.append(row._replace(time=self._time))
             return quarantine(problem)
         self.states[cls.__engram__.name or "", key] = self.codec.version_of(cls), state

@@ -23,6 +23,7 @@ from engram.testing.simulator.state import State
 from engram.testing.simulator.world import ALL_ROWS, World
 from engram.testing.simulator.wrong import Wrong, same
 
+
 def check(world: World) -> None:
     """Raises `Wrong` when anything is not as the model has it."""
     pasts = [Past(world, partition) for partition in range(world.setup.partitions)]

@@ -30,7 +30,9 @@ class PlainRows:
     def at(self, place: str) -> Any:
         """As the JSON of an answer has it: rows in their order, or the totals of a group."""
         rows = self._placed.get(place, [])
-        found = _total([row[1] for row in rows]) if issubclass(self._cls, Tally) else sorted(set(map(self._found, rows)))
+        found = (
+            _total([row[1] for row in rows]) if issubclass(self._cls, Tally) else sorted(set(map(self._found, rows)))
+        )
         return json.loads(json.dumps(found))
 
     def _found(self, row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -47,14 +47,14 @@ def program_text(subject: Subject, program: Program, *, told: str) -> str:
     return "\n".join(lines)
 
 
-def table(counts: Counter[str], *, seconds: float, seeds: int, failures: int) -> str:
+def table(counts: Counter[str], *, seconds: float, seeds: int) -> str:
     """The closing table of many seeds."""
     rows = [
         ("seeds", f"{seeds:,}"),
-        *((name, f"{count:,}") for name, count in sorted(counts.items())),
+        *((name, f"{count:,}") for name, count in sorted(counts.items()) if name != "failures"),
         ("seconds", f"{seconds:,.1f}"),
         ("seeds per second", f"{seeds / seconds:,.0f}" if seconds else "-"),
-        ("failures", f"{failures:,}"),
+        ("failures", f"{counts['failures']:,}"),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:{width}} {value:>16}" for name, value in rows)
@@ -80,7 +80,9 @@ def _subject_lines(subject: Subject) -> Iterable[str]:
         return ["", f"from {module} import {name}{'' if name == 'subject' else ' as subject'}"]
     apps, imports = zip(*(_found(app, f"app{number or ''}") for number, app in enumerate(subject.apps)), strict=True)
     named = [_found(invariant, getattr(invariant, "__name__", "invariant")) for invariant in subject.invariants]
-    made = f"subject = Subject(apps=[{', '.join(apps)}], invariants=[{', '.join(name for name, _ in named)}], commands=[])"
+    made = (
+        f"subject = Subject(apps=[{', '.join(apps)}], invariants=[{', '.join(name for name, _ in named)}], commands=[])"
+    )
     return [
         "from engram.testing.simulator.subject import Subject",
         "",

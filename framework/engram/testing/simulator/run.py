@@ -183,4 +183,3 @@ class _Steps:
         questions = self._world.subject.questions
         if questions:
             self._world.ask(self._client(step.client), questions[step.question % len(questions)], own=step.own)
-

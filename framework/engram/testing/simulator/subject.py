@@ -72,7 +72,9 @@ class Subject:
     def envelope(self, number: int, session: str, sequence: int, idempotency_key: str | None) -> Envelope:
         key, command = self.commands[number % len(self.commands)]
         name, version = command.__engram__.name or "", self.codecs[self.apps[0].version].version_of(type(command))
-        return Envelope(name, version, key, self._bodies[number % len(self.commands)], session, sequence, idempotency_key)
+        return Envelope(
+            name, version, key, self._bodies[number % len(self.commands)], session, sequence, idempotency_key
+        )
 
     @cached_property
     def _bodies(self) -> list[bytes]:
