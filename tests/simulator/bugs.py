@@ -71,13 +71,13 @@ def skip_the_sync_of_a_folder(patch: Patch) -> None:
 def publish_the_manifest_early(patch: Patch) -> None:
     read_back = PartedSnapshots._read_back
 
-    def write_parts(self: Any, folder: str, name: str, contents: Any, partition: int, created: int) -> Any:
+    def write_parts(self: Any, folder: str, name: str, *contents: Any) -> Any:
         waiting: list[tuple[str, bytes]] = []
         real = self._storage.write
         patch.setattr(self._storage, "write", lambda path, data: waiting.append((path, data)))
         patch.setattr(PartedSnapshots, "_read_back", lambda *_: None)
         try:
-            manifest = of_old(self, folder, name, contents, partition, created)
+            manifest = of_old(self, folder, name, *contents)
         finally:
             patch.setattr(self._storage, "write", real)
             patch.setattr(PartedSnapshots, "_read_back", read_back)

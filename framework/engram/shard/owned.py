@@ -89,8 +89,8 @@ class Owned:
         return self.image.read_models is not None and self.image.read_models.advance(limit, self.image.offset)
 
     def end_cleanly(self, savepoint: str) -> None:
-        """The owner has stopped. If all that was handled is in a snapshot, and the log says so, the partition has ended;
-        if not, it says why: there is something left to replay, or what comes now would be taken for this version's."""
+        """The owner has stopped. If all that was handled is in a snapshot, and the log has its last word, the partition
+        has ended; if not, it says why: something is left to replay, or what comes now would count as this version's."""
         missing = bool(savepoint) and (self.manifest is None or self.manifest.savepoint != savepoint)
         if missing or self.image.changed > self.snapshot:
             self.state = "stopped"
@@ -98,8 +98,8 @@ class Owned:
         elif self.end < 0:
             self.state = "stopped"
             self.problem = (
-                "The log has not taken the word that its epoch has ended: start this version once more, and end it again, "
-                "before you start another."
+                "The log has not taken the word that its epoch has ended: start this version once more, and end it "
+                "again, before you start another."
             )
         else:
             self.state = "ended"

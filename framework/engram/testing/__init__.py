@@ -1,7 +1,7 @@
 """What app authors and adapter authors test with.
 
-`scenario`, `commands` and `simulate` are for tests of an app; `LogConformance` and `SnapshotConformance` are the contracts of
-logs and snapshot stores, as tests that every adapter's own inherit. Install `engram[testing]`.
+`scenario`, `commands` and `simulate` are for tests of an app; `LogConformance` and `SnapshotConformance` are the
+contracts of logs and snapshot stores, as tests that every adapter's own inherit. Install `engram[testing]`.
 """
 
 from engram.testing.logs import LogConformance

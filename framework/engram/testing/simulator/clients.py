@@ -28,8 +28,8 @@ class Call:
 
 
 class Gateway:
-    """One process that takes commands in, appends them, and waits for their replies. It knows what it has appended; when
-    it dies nobody does."""
+    """One process that takes commands in, appends them, and waits for their replies. It knows what it has appended;
+    when it dies nobody does."""
 
     def __init__(self, process: Process, log: LogLine) -> None:
         self.name = process.name
@@ -67,8 +67,9 @@ class Gateway:
 
 
 class Client:
-    """A session: one command at a time, and the next when the last has its outcome. A command that may have been lost is
-    sent again, under the same id; one with an idempotency key by another session, as by a program that was restarted."""
+    """A session: one command at a time, and the next when the last has its outcome. A command that may have been lost
+    is sent again, under the same id; one with an idempotency key by another session, as by a program that was
+    restarted."""
 
     def __init__(self, name: str) -> None:
         self.calls: list[Call] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from engram.testing.simulator.process import Landing, Peer
 from engram.testing.simulator.steps import (
     GATEWAY,
     Act,
@@ -124,11 +125,13 @@ class _Drawing:
     def _draw_cut_off(self) -> Step:
         random = self._random
         shard = self._anybody()
-        peer = random.choice(["log", "store"]) if shard != GATEWAY else "log"
+        peers: list[Peer] = ["log", "store"]
+        peer = random.choice(peers) if shard != GATEWAY else "log"
         return CutOff(shard, peer, random.choice([1, 2, 4, 10, 30]))
 
     def _draw_trouble(self) -> Step:
-        landing = self._random.choice(["refused", "unsure", "torn", "late"])
+        landings: list[Landing] = ["refused", "unsure", "torn", "late"]
+        landing = self._random.choice(landings)
         return Trouble(self._anybody(), landing, self._amount())
 
     def _amount(self) -> int:

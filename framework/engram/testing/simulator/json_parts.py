@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from engram.errors import Corrupt
 from engram.image.contents import EntityColumns
@@ -18,9 +19,9 @@ class PlainJson(ParquetJson):
 
     def encode(self, entities: Sequence[EntityColumns]) -> bytes:
         rows = [
-            (name, version, key, state.decode(), None if not of_key else of_key.decode())
+            (name, version, key, state.decode(), None if of_key is None else of_key.decode())
             for name, version, keys, states, read in entities
-            for key, state, of_key in zip(keys, states, read or [None] * len(keys), strict=True)
+            for key, state, of_key in zip(keys, states, read if len(read) else [None] * len(keys), strict=True)
         ]
         return json.dumps(rows).encode()
 
@@ -35,9 +36,9 @@ class PlainJson(ParquetJson):
         ]
 
 
-def _rows(part: bytes) -> list[list[str]]:
+def _rows(part: bytes) -> list[list[Any]]:
     try:
-        rows: list[list[str]] = json.loads(part)
+        rows: list[list[Any]] = json.loads(part)
     except ValueError as problem:
         raise Corrupt(f"its entities cannot be read: {problem}") from problem
     return rows

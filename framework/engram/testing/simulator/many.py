@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from engram.errors import Misuse
@@ -44,22 +46,25 @@ def simulate_many(
     tell: Callable[[str], None],
     found: Callable[[Failure], None],
 ) -> tuple[Counter[str], float]:
-    """Seeds from `start` on, for the `Subject` at `MODULE:NAME`: what has happened, and how many seconds it took. `tell`
-    hears of progress, `found` of what is wrong, as it comes."""
+    """Seeds from `start` on, for the `Subject` at `MODULE:NAME`: what has happened, and how many seconds it took.
+
+    `tell` hears of progress, `found` of what is wrong, as it comes. Ctrl-C ends it early: `seeds` among the counts says
+    how many there were.
+    """
     began = time.monotonic()
     counts: Counter[str] = Counter()
-    done = 0
     batches = [
         (reference, first, min(_AT_ONCE, start + count - first)) for first in range(start, start + count, _AT_ONCE)
     ]
-    for batch in _batches(batches, processes):
-        done += batch.seeds
-        counts += batch.counts
-        for failure in batch.failures:
-            counts["failures"] += 1
-            found(failure)
-        seconds = time.monotonic() - began
-        tell(f"{done:,} of {count:,} seeds, {done / seconds:,.0f}/s, {counts['failures']:,} failed")
+    with suppress(KeyboardInterrupt):
+        for batch in _batches(batches, processes):
+            counts += batch.counts
+            counts["seeds"] += batch.seeds
+            for failure in batch.failures:
+                counts["failures"] += 1
+                found(failure)
+            rate = counts["seeds"] / (time.monotonic() - began)
+            tell(f"{counts['seeds']:,} of {count:,} seeds, {rate:,.0f}/s, {counts['failures']:,} failed")
     return counts, time.monotonic() - began
 
 
@@ -67,7 +72,7 @@ def _batches(batches: list[tuple[str, int, int]], processes: int) -> Iterator[Ba
     if processes == 1:
         yield from map(_simulate_batch, batches)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         yield from pool.imap_unordered(_simulate_batch, batches)
 
 

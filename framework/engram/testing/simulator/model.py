@@ -8,6 +8,7 @@ handled before is looked up in dicts that only grow. What it comes to is what pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from engram.codec.codec import Codec, Commands, Messages
@@ -137,7 +138,7 @@ class Model:
             timer = self._timers.pop(place, None)
             if timer is not None:
                 command = self.codec.decode_command(timer.name, timer.version, timer.body.encode())
-                self._run(index, command, timer.key, lambda _, t=timer: _cause_of_timer(t))
+                self._run(index, command, timer.key, partial(_cause_of_timer, timer))
 
     def _handle_commands(self, batch: Commands) -> None:
         header = batch.header
@@ -177,7 +178,7 @@ class Model:
             if index in header.times:
                 self._follow(index, command, header)
             else:
-                self._run(index, command, header.keys[index], lambda i: _cause_of_message(header, i))
+                self._run(index, command, header.keys[index], partial(_cause_of_message, header))
 
     def _follow(self, index: int, command: Command[Any, Any], header: MessagesHeader) -> None:
         """A broadcast that was handled at home: the same again, for this partition's copy; nothing comes of it."""
@@ -295,5 +296,5 @@ def _cause_of_message(header: MessagesHeader, index: int) -> Cause:
     return Cause(cause.root, cause.depth + 1)
 
 
-def _cause_of_timer(timer: Timer) -> Cause:
+def _cause_of_timer(timer: Timer, _index: int) -> Cause:
     return Cause(timer.root, 1, (timer.offset, timer.index, timer.name))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from engram.testing.simulator.steps import Program, Send, Setup
+from engram.testing.simulator.steps import Program, Send, Setup, Step
 from engram.testing.simulator.subject import Subject
 
 _WIDTH = 120
@@ -47,11 +47,12 @@ def program_text(subject: Subject, program: Program, *, told: str) -> str:
     return "\n".join(lines)
 
 
-def table(counts: Counter[str], *, seconds: float, seeds: int) -> str:
+def table(counts: Counter[str], *, seconds: float) -> str:
     """The closing table of many seeds."""
+    seeds = counts["seeds"]
     rows = [
         ("seeds", f"{seeds:,}"),
-        *((name, f"{count:,}") for name, count in sorted(counts.items()) if name != "failures"),
+        *((name, f"{count:,}") for name, count in sorted(counts.items()) if name not in ("failures", "seeds")),
         ("seconds", f"{seconds:,.1f}"),
         ("seeds per second", f"{seeds / seconds:,.0f}" if seconds else "-"),
         ("failures", f"{counts['failures']:,}"),
@@ -63,7 +64,7 @@ def table(counts: Counter[str], *, seconds: float, seeds: int) -> str:
 def _renumbered(subject: Subject, program: Program) -> tuple[Program, list[tuple[str, Any]]]:
     """The same with only the commands that are sent, in their order."""
     numbers: dict[int, int] = {}
-    steps = []
+    steps: list[Step] = []
     for step in program.steps:
         if isinstance(step, Send):
             number = numbers.setdefault(step.command % len(subject.commands), len(numbers))
@@ -95,7 +96,7 @@ def _subject_lines(subject: Subject) -> Iterable[str]:
 def _found(thing: Any, otherwise: str) -> tuple[str, str]:
     """The name of something, and how it is imported."""
     for module_name, module in sorted(sys.modules.items(), key=lambda item: item[0].count(".")):
-        for name, value in list(vars(module).items()) if module is not None else []:
+        for name, value in list(getattr(module, "__dict__", {}).items()):  # a module may be None there
             if value is thing and not name.startswith("_"):
                 return name, f"from {module_name} import {name}"
     return otherwise, f"# {otherwise} is in no module: import it, or write it here"

@@ -90,10 +90,10 @@ class _Steps:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._do: dict[type[Any], Callable[[Any], None]] = {
+        self._do: dict[type[Any], Callable[[Any], object]] = {
             s.Send: self._send,
             s.Act: lambda step: world.act(self._client(step.client), again=step.again),
-            s.Commit: lambda _: world.commit() and None,
+            s.Commit: lambda _: world.commit(),
             s.Turn: lambda step: world.turn(self._slot(step.shard)),
             s.Work: lambda step: world.work(self._slot(step.shard), step.worker),
             s.Go: self._go,
@@ -107,13 +107,13 @@ class _Steps:
             s.Trouble: lambda step: self._arm(
                 step.shard, lambda p: p.trouble_append(AppendFault(step.landing, step.amount))
             ),
-            s.Land: lambda _: world.log.land_late() and None,
+            s.Land: lambda _: world.log.land_late(),
             s.Fill: self._fill,
             s.Flip: self._flip,
             s.Lose: self._lose,
             s.Snapshot: self._snapshot,
             s.Rescale: self._rescale,
-            s.Upgrade: lambda _: world.upgrade() and None,
+            s.Upgrade: lambda _: world.upgrade(),
             s.Ask: self._ask,
         }
 

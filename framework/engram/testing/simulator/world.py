@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from engram.errors import EngramError, Misuse
 from engram.log.partitioner import partition_of
-from engram.shard.requests import Answer, Ask, Await, Look, Refusal, Replies, Request, Response
+from engram.shard.requests import Answer, Ask, Look, Refusal, Replies, Request, Response
 from engram.shard.versions import check_code_epoch
 from engram.testing.simulator.clients import Client, Gateway
 from engram.testing.simulator.clock import VirtualClock, VirtualTime
@@ -155,14 +155,12 @@ class World:
 
     def arm(self, shard: int, arm: Arm) -> None:
         """Something befalls an owner, or the gateway; or the next one, if there is none now."""
-        if shard < 0:
-            (self._gateway_armed.append if self._gateway is None else lambda a: a(self._gateway.process))(arm)
-            return
         slot = self.slots[shard % len(self.slots)]
-        if slot.owner is None:
-            slot.armed.append(arm)
+        now = self._gateway if shard < 0 else slot.owner
+        if now is None:
+            (self._gateway_armed if shard < 0 else slot.armed).append(arm)
         else:
-            arm(slot.owner.process)
+            arm(now.process)
 
     def lose_power(self, loss: Loss) -> None:
         """All shards die, the store's disk loses what was not synced; log and gateway are elsewhere."""
@@ -188,7 +186,7 @@ class World:
 
     def upgrade(self) -> bool:
         """As an operator does it: a savepoint of everything, and the next version if that may start. Nobody is so quick
-        that an append of the old version is still on its way then: its epoch, if it came later, would bar the new one."""
+        that an append of the old version is still on its way then: its epoch, coming later, would bar the new one."""
         if self.version + 1 == len(self.subject.apps) or any(slot.owner is None for slot in self.slots):
             return False
         if not self.stop_all(f"savepoint-{next(self._savepoints)}"):
@@ -225,7 +223,8 @@ class World:
         if self._gateway is None:
             return False
         try:
-            return any([worker.work() for worker in self._gateway.workers])
+            worked = [worker.work() for worker in self._gateway.workers]
+            return any(worked)
         except Crashed:
             self._gateway = None
             for client in self.clients:
