@@ -189,10 +189,9 @@ class World:
         that an append of the old version is still on its way then: its epoch, coming later, would bar the new one."""
         if self.version + 1 == len(self.subject.apps) or any(slot.owner is None for slot in self.slots):
             return False
+        self.log.land_all()
         if not self.stop_all(f"savepoint-{next(self._savepoints)}"):
             return False
-        while self.log.land_late():
-            pass
         process = self.process("operator", self.gateway_clock)
         app = self.subject.apps[self.version + 1]
         try:
@@ -284,8 +283,7 @@ class World:
             slot.armed.clear()
         for process in self._processes():
             process.heal()
-        while self.log.land_late():
-            pass
+        self.log.land_all()
 
     def _processes(self) -> Iterator[Process]:
         if self._gateway is not None:
