@@ -24,17 +24,18 @@ class SimulatedLog(MemoryLog):
     def __init__(self, app: str, partitions: int, *, independent: bool) -> None:
         super().__init__(app, partitions)
         self.independent = independent
-        self.appends = 0
         self._late: list[tuple[list[Entry], list[OutEvent]]] = []
 
-    def land(self, entries: Sequence[Entry], events: Sequence[OutEvent], amount: int | None = None) -> list[int]:
-        """Makes them durable; with `amount`, the first so many of each partition."""
-        self.appends += 1
-        if amount is not None:
-            if not self.independent and amount == 0:
+    def land(
+        self, entries: Sequence[Entry], events: Sequence[OutEvent], amounts: Sequence[int] | None = None
+    ) -> list[int]:
+        """Makes them durable; with `amounts`, the first so many of each partition: all or nothing, where partitions are
+        not independent."""
+        if amounts is not None:
+            if not self.independent and not any(amounts):
                 return []
             if self.independent:
-                entries, events = list(_first(entries, amount)), list(_first(events, amount))
+                entries, events = list(_first(entries, amounts)), list(_first(events, amounts))
         if self.independent:
             events = list(self._after_the_last(events))
         return super().append(entries, events)
@@ -100,7 +101,7 @@ class LogLine:
         try:
             self._reach()
         except Crashed:
-            self._log.land(entries, events, self._process.lands)
+            self._log.land(entries, events, [self._process.lands])
             raise
         fault = self._process.next_append()
         match fault.landing:
@@ -111,7 +112,7 @@ class LogLine:
             case "unsure":
                 self._log.land(entries, events)
             case "torn":
-                self._log.land(entries, events, fault.amount)
+                self._log.land(entries, events, [fault.amount])
             case "late":
                 self._log.delay(entries, events)
         raise Unavailable(_UNKNOWN)
@@ -142,9 +143,9 @@ class LogLine:
             raise Unavailable("The log cannot be reached. Nothing was appended.")
 
 
-def _first(items: Sequence[T], amount: int) -> Iterator[T]:
+def _first(items: Sequence[T], amounts: Sequence[int]) -> Iterator[T]:
     so_far: dict[int, int] = {}
     for item in items:
         so_far[item.partition] = so_far.get(item.partition, 0) + 1
-        if so_far[item.partition] <= amount:
+        if so_far[item.partition] <= amounts[item.partition % len(amounts)]:
             yield item
