@@ -37,6 +37,7 @@ class Flusher:
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._outboxes = dict(outboxes)
+        self._lost: set[int] = set()  # partitions of which something was dropped that is not durable
         self._log = log
         self._clock = clock
         self._beside = worker is not None
@@ -77,20 +78,25 @@ class Flusher:
                 raise Unavailable("The effects of the last commands could not be appended to the log.")
 
     def drop(self, partition: int) -> None:
-        """Forgets the effects of a partition that has another owner, or is stopped."""
+        """Forgets the effects of a partition that has another owner, or is stopped. A snapshot that waits for them must
+        never be published: whoever starts from it would not send them again."""
         outbox = self._outboxes.pop(partition, None)
         if outbox is not None:
+            if outbox.pending:
+                self._lost.add(partition)
             outbox.drop()
+            self._worker.notify()
 
     def mark(self) -> int:
         """The number of the append after which all effects so far are durable."""
         self._marked = self._started + any(outbox.untaken for outbox in self._outboxes.values())
         return self._marked
 
-    def wait(self, mark: int) -> None:
-        """Returns when that append is done; from any thread. Raises `Unavailable` when it will not be."""
-        self._worker.wait(lambda: self._done >= mark or self._closed)
-        if self._done < mark:
+    def wait(self, mark: int, partition: int) -> None:
+        """Returns when that append is done; from any thread. Raises `Unavailable` when it will not be, or when effects
+        of the partition were dropped meanwhile."""
+        self._worker.wait(lambda: self._done >= mark or self._closed or partition in self._lost)
+        if self._done < mark or partition in self._lost:
             raise Unavailable("The effects of the commands in it are not in the log.")
 
     def close(self) -> None:

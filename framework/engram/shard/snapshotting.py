@@ -139,7 +139,7 @@ class Snapshotting:
         else:
             taking.writing, taking.since, taking.slow = True, self._clock(), False
             # A snapshot says that its effects are out.
-            effects = partial(self._flusher.wait, taking.effects)
+            effects = partial(self._flusher.wait, taking.effects, owned.partition)
             now = self._stopwatch()
             pause_ms = max(taking.pause, now - started) * 1000
             contents = partial(_contents, freeze, taking, pause_ms=pause_ms, handed_over=now, stopwatch=self._stopwatch)

@@ -1,0 +1,25 @@
+"""Seed 13780: Wrong: a snapshot that was published is gone after a power loss: {'/snapshots/bank/partition-00..."""
+
+from engram.testing.simulator.checking import check_program
+from engram.testing.simulator.steps import Crash, Go, PowerLoss, Program, Setup, Upgrade
+
+from tests.simulator.bank import subject
+
+subject = subject.only(
+    [
+        ("ada", "deposit", '{"amount":9}'),
+    ]
+)
+program = Program(
+    Setup(partitions=1, clients=1),
+    [
+        Crash(shard=1, after=2, lands=0),
+        Go(rounds=3),
+        Upgrade(),
+        Go(rounds=1),
+        PowerLoss(loss="lost"),
+    ],
+)
+
+if __name__ == "__main__":
+    check_program(subject, program)
