@@ -33,9 +33,11 @@ class FileStorage:
         self._new_mark = new_mark
         self._safe: set[str] = set()  # folders that are there after a power loss, as far as this process knows
         try:
-            made = self._disk.make_folder(self.place)
-            for new in made:
-                self._sync_above(new)
+            self._disk.make_folder(self.place)
+            # All of them, as in `_make_folder`. Those where we may not even look were not made by us.
+            for above in (folder, *folder.parents[:-1]):
+                with suppress(PermissionError):
+                    self._sync_above(str(above))
         except OSError as problem:
             raise Misuse(f"Snapshots cannot be kept in {folder.parent}: {problem.strerror}.") from problem
         if not self._disk.is_writable(self.place):
@@ -97,7 +99,7 @@ class FileStorage:
             folder = folder.rpartition("/")[0]
 
     def _sync_above(self, folder: str) -> None:
-        self._disk.sync_folder(folder.rpartition("/")[0] or "/")
+        self._disk.sync_folder(str(Path(folder).parent))
 
     def _path(self, path: str) -> str:
         return f"{self.place}/{path}" if path else self.place

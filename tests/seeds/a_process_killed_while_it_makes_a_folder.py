@@ -1,4 +1,4 @@
-"""Seed 13780: Wrong: a snapshot that was published is gone after a power loss: {'/snapshots/bank/partition-00..."""
+"""Found by the simulator: a folder that a killed process had made was not synced by the next one, and was lost."""
 
 from engram.testing.simulator.checking import check_program
 from engram.testing.simulator.steps import Crash, Go, PowerLoss, Program, Setup, Upgrade
