@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -51,6 +52,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.seeds < 1 or options.processes < 1 or options.start < 0:
         parser.error("there must be at least one seed and one process, and no seed below 0")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has those behind an & ignore it
     counts, seconds = simulate_many(
         subject.reference,
         start=options.start,
