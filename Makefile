@@ -10,7 +10,7 @@ WORKERS ?= 3
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check bench chaos fuzz hosts models pipeline pythons docs clean java
+.PHONY: help demo run test check bench chaos fuzz hosts models pipeline pythons simulate docs clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ chaos: $(READY) java ## Break brokers and shards under load, and compare; with M
 
 fuzz: $(READY) ## Damage snapshots in every way that we know, again and again, and look what comes of it (COUNT=20000, SEED=0)
 	@$(BIN)/python -m tests.snapshots.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
+simulate: $(READY) ## Run the simulator for many seeds, in all processors (SEEDS=100000, START=0); what fails goes to tests/seeds/
+	@$(BIN)/python -m tests.simulator $(if $(SEEDS),--seeds $(SEEDS)) $(if $(START),--start $(START))
 
 models: $(READY) ## Ask for what the model knows while commands, crashes and rescales go on (COUNT=100000, SEED=0)
 	@$(BIN)/python -m tests.read_models $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))

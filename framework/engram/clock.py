@@ -8,6 +8,9 @@ from collections.abc import Callable
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
 
+Stopwatch = Callable[[], float]
+"""Seconds since some moment, for what takes how long; never goes back."""
+
 
 def system_clock() -> int:
     """The clock of this machine."""

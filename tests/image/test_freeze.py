@@ -56,6 +56,21 @@ def test_advance_takes_as_many_entities_as_it_is_told():
     assert slices == [(True, 2), (True, 4), (False, 5)]
 
 
+def test_an_entity_that_one_record_makes_and_changes_again_is_there_once():
+    """However many commands of a record are for a new key; it is frozen once, and can be cooled."""
+    image = Image(0, CODEC)
+    handle(image, *(Sent("new", Count(), sequence=n) for n in range(3)), Sent("other", Count(), sequence=3))
+
+    freeze = image.begin_freeze()
+    while freeze.advance(10):
+        pass
+    image.end_freeze()
+    assert [key for columns in freeze.columns for key in columns.keys] == ["new", "other"]
+    while image.cool(0, 10):
+        pass
+    assert image.count() == 2
+
+
 def test_the_start_encodes_nothing():
     """A freeze begins with references only, however much there is."""
     image = Image(0, CODEC)

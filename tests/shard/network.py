@@ -240,6 +240,7 @@ class Network:
         number: int = 0,
         snapshot_every: int = NEVER,
         snapshot_budget_ms: float = 5.0,
+        snapshot_slice: int = 500,
         hot_entities: int = 0,
         missed_records: int = 100_000,
         cold: Callable[[], Cold] = dict,
@@ -264,6 +265,7 @@ class Network:
                 snapshot_every=snapshot_every,
                 snapshot_seconds=NEVER,
                 snapshot_budget_ms=snapshot_budget_ms,
+                snapshot_slice=snapshot_slice,
                 snapshot_share=math.inf,  # the clock here does not follow what work takes
                 hot_entities=hot_entities,
                 missed_records=missed_records,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -20,11 +20,11 @@ from engram.codec.record import Kind
 from engram.image.image import Handled, Image
 from engram.image.outcome import Verdict
 from engram.log.base import Entry
-from engram.log.memory import MemoryLog
 from engram.model.effects import Message, OutEvent
 from engram.model.entity import EVERYWHERE
 from engram.model.limits import Limits
 from engram.shard.replay import replay_until
+from engram.testing.simulator.log import SimulatedLog
 from hypothesis import strategies as st
 
 from tests.shard.network import Network, Owner
@@ -305,38 +305,24 @@ def programs(draw: st.DrawFn, depth: int = 3) -> Program:
 # The log
 
 
-class CutLog(MemoryLog):
+class CutLog(SimulatedLog):
     """A log of independent partitions that may be cut off while effects are appended.
 
     With `cuts`, only the first so many entries of each partition get there, and so many events, and the caller is
-    told that nobody knows. Of a partition's events, one that is not after the last is out already.
+    told that nobody knows.
     """
 
     cuts: Sequence[int] | None = None
 
+    def __init__(self, app: str, partitions: int) -> None:
+        super().__init__(app, partitions, independent=True)
+
     def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
-        cut = self.cuts is not None and bool(events or any(e.kind in (Kind.MESSAGES, Kind.TICK) for e in entries))
-        if cut:
-            entries, events = list(self._first(entries)), list(self._first(events))
-        offsets = super().append(entries, list(self._new(events)))
-        if cut:
+        effects = bool(events or any(e.kind in (Kind.MESSAGES, Kind.TICK) for e in entries))
+        offsets = self.land(entries, events, self.cuts if effects else None)
+        if effects and self.cuts is not None:
             raise Unavailable("Whether the records were appended is not known.")
         return offsets
-
-    def _first(self, items: Sequence[Any]) -> Iterator[Any]:
-        cuts = self.cuts or ()
-        so_far = [0] * self.partitions
-        for item in items:
-            so_far[item.partition] += 1
-            if so_far[item.partition] <= cuts[item.partition % len(cuts)]:
-                yield item
-
-    def _new(self, events: Sequence[OutEvent]) -> Iterator[OutEvent]:
-        last = {event.partition: event[:4] for event in sorted(self._events.values())}
-        for event in events:
-            if event[:4] > last.get(event.partition, ()):
-                last[event.partition] = event[:4]
-                yield event
 
     def without_effects(self) -> CutLog:
         """The same records, in a log that does not know what has left and what has come."""

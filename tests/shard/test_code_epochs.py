@@ -176,3 +176,18 @@ def test_a_record_of_dropped_duplicates_does_not_bar_the_new_version():
     network.close()
 
     check_code_epoch(version_2, log, network.store)
+
+
+def test_a_partition_whose_last_word_the_log_did_not_take_has_not_ended():
+    """Its state says so, and what to do: what is logged from now on would count as this version's, and bar the next."""
+    log = FaultyLog("social", 1)
+    network = Network(1, log=log)
+    owner = network.start()
+    network.send("ada", Register(name="Ada"))
+    network.settle(owner)
+    log.full = True
+    owner.stop(savepoint="last")
+
+    assert owner.states == {0: "stopped"}
+    assert "start this version once more, and end it again" in owner.shard.owned[0].problem
+    network.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from engram.shard.requests import Answer, Refusal, SnapshotTaken, TakeSnapshot
 
 from sample_apps.social.commands import Publish, Register
@@ -56,10 +55,9 @@ def test_a_savepoint_is_whole_and_has_its_name(network: Network):
     assert _taken(owner, 3).digest == owner.partition(0).digest
 
 
-def test_one_that_comes_while_another_is_under_way_waits_its_turn(network: Network, monkeypatch: pytest.MonkeyPatch):
+def test_one_that_comes_while_another_is_under_way_waits_its_turn(network: Network):
     """Both are answered, in order, and each is of the moment when its own turn came."""
-    monkeypatch.setattr("engram.shard.snapshotting._SLICE", 1)
-    owner = network.start([0], snapshot_budget_ms=0)
+    owner = network.start([0], snapshot_budget_ms=0, snapshot_slice=1)
     for nth in range(6):
         network.send(network.key_in(0, nth), Register(name="x"))
     owner.step()
@@ -77,10 +75,9 @@ def test_one_that_comes_while_another_is_under_way_waits_its_turn(network: Netwo
     assert [m.savepoint for m in network.store.manifests(0)] == ["second", "first"]
 
 
-def test_one_whose_time_is_over_before_its_turn_is_refused(network: Network, monkeypatch: pytest.MonkeyPatch):
+def test_one_whose_time_is_over_before_its_turn_is_refused(network: Network):
     """It is not taken for somebody who does not wait any more."""
-    monkeypatch.setattr("engram.shard.snapshotting._SLICE", 1)
-    owner = network.start([0], snapshot_budget_ms=0)
+    owner = network.start([0], snapshot_budget_ms=0, snapshot_slice=1)
     for nth in range(6):
         network.send(network.key_in(0, nth), Register(name="x"))
     owner.step()

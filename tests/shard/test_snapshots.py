@@ -54,11 +54,10 @@ def test_partitions_are_counted_for_themselves(network: Network):
     assert (len(network.snapshots(0)), len(network.snapshots(1))) == (1, 0)
 
 
-def test_a_snapshot_is_of_one_moment_while_commands_go_on(network: Network, monkeypatch: pytest.MonkeyPatch):
+def test_a_snapshot_is_of_one_moment_while_commands_go_on(network: Network):
     """A freeze that takes many turns, with commands between them, is of the position where it began."""
-    monkeypatch.setattr("engram.shard.snapshotting._SLICE", 1)
     keys = [network.key_in(0, nth) for nth in range(12)]
-    owner = network.start([0], snapshot_every=len(keys), snapshot_budget_ms=0)
+    owner = network.start([0], snapshot_every=len(keys), snapshot_budget_ms=0, snapshot_slice=1)
     for key in keys:
         network.send(key, Register(name=key))
     owner.step()

@@ -9,6 +9,7 @@ import pytest
 from engram.errors import Corrupt
 from engram.image.contents import EntityRow, Memory, columns_of
 from engram.snapshots.base import Contents
+from engram.snapshots.disk import LocalDisk
 from engram.snapshots.files import FileSnapshots
 from engram.snapshots.manifest import Manifest
 from engram.snapshots.parted import PartedSnapshots
@@ -133,7 +134,7 @@ def test_nothing_is_retired_for_a_snapshot_that_cannot_be_read_back(tmp_path: Pa
     history = History(tmp_path, keep=1)
     history.change(2, ["key 1"])
     before = history.folders()
-    monkeypatch.setattr("engram.snapshots.files._write", lambda path, data: path.write_bytes(data[:-1] + b"?"))
+    monkeypatch.setattr(LocalDisk, "write", lambda _, path, data: Path(path).write_bytes(data[:-1] + b"?"))
     with pytest.raises(Corrupt, match="does not match its checksum"):
         history.change(3, ["key 2"])
     monkeypatch.undo()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from engram.errors import Unavailable
 from engram.shard.requests import PartitionStatus
-from engram.snapshots import files
+from engram.snapshots.disk import LocalDisk
 from engram.snapshots.files import FileStorage
 from engram.snapshots.open import open_store
 from engram.snapshots.parted import PartedSnapshots
@@ -141,12 +141,12 @@ def test_a_full_disk_costs_snapshots_and_no_command(load: Load, tmp_path: Path, 
     before = sorted(tmp_path.rglob("*"))
     full = threading.Event()
 
-    def write(path: Path, data: bytes) -> None:
+    def write(_: LocalDisk, path: str, data: bytes) -> None:
         full.set()
-        path.write_bytes(data[: len(data) // 2])
+        Path(path).write_bytes(data[: len(data) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files, "_write", write)
+    monkeypatch.setattr(LocalDisk, "write", write)
     load.until(full.is_set)
     load.until(lambda: load.status.snapshot_failures >= 2 and not load.owner.shard.owned[0].taking.writing)
     load.handle(5)

@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -122,10 +122,12 @@ class Codec:
     def decode_event(self, name: str, version: Version, body: bytes) -> Event:
         return self._type("event", self._events, name).decode(version, body)  # type: ignore[no-any-return]
 
+    @cached_property
     def outgoing_commands(self) -> dict[type[Any], Outgoing]:
         """How what a handler sends or schedules is encoded."""
         return {cls: outgoing(cls, self._versions[cls]) for cls in self.app.commands.values()}
 
+    @cached_property
     def outgoing_events(self) -> dict[type[Any], Outgoing]:
         return {cls: outgoing(cls, self._versions[cls]) for cls in self.app.events.values()}
 

@@ -108,7 +108,7 @@ class Image:
         }
         self._broadcasts = {name for name, cls in self.app.commands.items() if issubclass(cls, Broadcast)}
         self._lending = Lending(self._homes)
-        means = Means(codec.outgoing_commands(), codec.outgoing_events(), self.app.limits, self._lending.lend)
+        means = Means(codec.outgoing_commands, codec.outgoing_events, self.app.limits, self._lending.lend)
         self._context = Context(partition, means if observe is None else observe(means))
         self._following: int | None = None  # the index of the broadcast that is being handled as at its home
         self._failed = 0  # how often the command that is being tried again has failed
@@ -352,6 +352,7 @@ class Image:
                 home.keep(key, entity)
                 if home.born is not None:
                     home.born.append(key)
+                new = None  # the next command for it finds it there
             home.dirty.add(key)
             if context._more:
                 self._let_out(index, key, handled)

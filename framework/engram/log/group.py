@@ -14,6 +14,7 @@ from engram.errors import EngramError, Unavailable
 from engram.log.base import Entry, Log
 from engram.log.pieces import pieces
 from engram.model.position import Position
+from engram.worker import NewWorker, ThreadWorker, Worker
 
 Settled = list[tuple[Any, Position | EngramError]]
 
@@ -23,15 +24,23 @@ _LANES = 8
 
 
 class GroupCommit:
-    """Appends commands from any number of threads, in the order they were submitted, on threads of its own.
+    """Appends commands from any number of threads, in the order they were submitted, on workers of its own.
 
-    `on_settled` is called on such a thread, once per append, with each command's ticket and its position, or with why
+    `on_settled` is called there, once per append, with each command's ticket and its position, or with why
     it was not appended. A log with independent partitions gets several appends at once, each for partitions of its own.
     """
 
-    def __init__(self, log: Log, *, writer: str, clock: Clock, on_settled: Callable[[Settled], None]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        writer: str,
+        clock: Clock,
+        on_settled: Callable[[Settled], None],
+        new_worker: NewWorker = ThreadWorker,
+    ) -> None:
         lanes = min(log.partitions, _LANES) if log.independent else 1
-        self._lanes = [_Lane(log, writer, clock, on_settled) for _ in range(lanes)]
+        self._lanes = [_Lane(log, writer, clock, on_settled, new_worker("engram-append")) for _ in range(lanes)]
 
     def submit(self, partition: int, envelope: Envelope, ticket: Any) -> None:
         """Queues a command. Its ticket comes back through `on_settled`."""
@@ -48,41 +57,37 @@ class GroupCommit:
 class _Lane:
     """One append at a time, for some of the partitions."""
 
-    def __init__(self, log: Log, writer: str, clock: Clock, on_settled: Callable[[Settled], None]) -> None:
+    def __init__(
+        self, log: Log, writer: str, clock: Clock, on_settled: Callable[[Settled], None], worker: Worker
+    ) -> None:
         self._log = log
         self._writer = writer
         self._clock = clock
         self._on_settled = on_settled
+        self._worker = worker
+        self._lock = threading.Lock()
         self._waiting: list[tuple[int, Envelope, Any]] = []
-        self._changed = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="engram-append", daemon=True)
-        self._thread.start()
 
     def submit(self, partition: int, envelope: Envelope, ticket: Any) -> None:
-        with self._changed:
+        with self._lock:
             if self._closing:
                 raise Unavailable("The application is stopping; the command was not logged. Send it again later.")
             self._waiting.append((partition, envelope, ticket))
-            self._changed.notify()
+            if len(self._waiting) == 1:  # what comes until the worker is there goes with it
+                self._worker.submit(self._commit_waiting)
 
     def expect_end(self) -> None:
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify()
 
     def join(self) -> None:
-        self._thread.join()
+        self._worker.close()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting and not self._closing:
-                    self._changed.wait()
-                if not self._waiting:
-                    return
-                taken, self._waiting = self._waiting, []
-            self._commit(taken)
+    def _commit_waiting(self) -> None:
+        with self._lock:
+            taken, self._waiting = self._waiting, []
+        self._commit(taken)
 
     def _commit(self, taken: list[tuple[int, Envelope, Any]]) -> None:
         # A stable sort: the order within a partition stays that of submission.

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import structlog
 
-from engram.clock import Clock
+from engram.clock import Clock, Stopwatch
 from engram.codec.codec import Codec
 from engram.errors import Corrupt, Misuse, Unavailable
 from engram.image.image import Image
@@ -61,6 +61,7 @@ class Missed:
         send: Send,
         clock: Clock,
         background: bool,
+        stopwatch: Stopwatch = time.perf_counter,
     ) -> None:
         self._codec = codec
         self._store = store
@@ -69,6 +70,7 @@ class Missed:
         self._send = send
         self._clock = clock
         self._background = background
+        self._stopwatch = stopwatch
         self._passes: dict[int, Generator[bool]] = {}  # by partition; each says whether it can go on at once
         self.nap_ms = _FOREVER_MS  # how long the shard may sleep
 
@@ -84,11 +86,11 @@ class Missed:
         self.nap_ms = min(naps, default=_FOREVER_MS)
 
     def _advance(self, partition: int) -> int:
-        deadline = time.perf_counter() + self._policy.snapshot_budget_ms / 1000
+        deadline = self._stopwatch() + self._policy.snapshot_budget_ms / 1000
         for ready in self._passes[partition]:
             if not ready:
                 return _WAIT_MS
-            if time.perf_counter() >= deadline:
+            if self._stopwatch() >= deadline:
                 return 0
         del self._passes[partition]
         return 0

@@ -87,6 +87,11 @@ class Owned:
         """Whether the writer has a part of a copy, and waits for more."""
         return self.image.freeze is not None and self.taking.passing is not None
 
+    def check_epoch(self) -> None:
+        """Raises `Fenced` when the record that was handled last has made another the owner."""
+        if self.image.epoch != self.epoch:
+            raise Fenced(f"A newer owner has partition {self.partition} since record {self.image.epoch}.")
+
     def stop(self, problem: Exception) -> None:
         """Ends this partition here; the shard's others go on. With a newer owner it has only moved."""
         self.handling = None
@@ -103,12 +108,18 @@ class Owned:
         return self.image.read_models is not None and self.image.read_models.advance(limit, self.image.offset)
 
     def end_cleanly(self, savepoint: str) -> None:
-        """The owner has stopped. If all that was handled is in a snapshot, the partition has ended; if not, it says why
-        there is something left to replay."""
+        """The owner has stopped. If all that was handled is in a snapshot, and the log has its last word, the partition
+        has ended; if not, it says why: something is left to replay, or what comes now would count as this version's."""
         missing = bool(savepoint) and (self.manifest is None or self.manifest.savepoint != savepoint)
         if missing or self.image.changed > self.snapshot:
             self.state = "stopped"
             self.problem = f"Its last snapshot could not be taken: {self.taking.problem or 'not known why'}"
+        elif self.end < 0:
+            self.state = "stopped"
+            self.problem = (
+                "The log has not taken the word that its epoch has ended: start this version once more, and end it "
+                "again, before you start another."
+            )
         else:
             self.state = "ended"
 

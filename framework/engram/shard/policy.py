@@ -12,8 +12,9 @@ _LONGEST_PAUSE_S = 60.0
 class Policy:
     """When a partition is snapshotted: after so many handled commands, or after so many seconds in which anything was
     handled, but not before `snapshot_pause` seconds have passed since the last one. Never two at once. While one is
-    taken, the shard does nothing else for up to `snapshot_budget_ms` at a time. One that failed is tried again after a
-    pause that doubles with each failure. A stop waits for its last ones for up to `stop_within` seconds.
+    taken, the shard does nothing else for up to `snapshot_budget_ms` at a time, or until `snapshot_slice` entities are
+    encoded, whichever takes longer. One that failed is tried again after a pause that doubles with each failure. A stop
+    waits for its last ones for up to `stop_within` seconds.
 
     Under full load, with most of a million entities changed each time, a snapshot takes the shard seconds: the pause
     after one is so long that they take `snapshot_share` of its time at most.
@@ -31,6 +32,7 @@ class Policy:
     snapshot_seconds: float = 300.0
     snapshot_pause: float = 0.0
     snapshot_budget_ms: float = 5.0
+    snapshot_slice: int = 500
     snapshot_share: float = 0.1
     hot_entities: int = 0
     missed_records: int = 100_000

@@ -57,8 +57,7 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send, spans: Handli
             owned.handling = record = owned.unread.popleft()
             handled = image.handle(record) if spans is None else spans.handle(image, record)
             owned.handling = None
-            if image.epoch != owned.epoch:
-                raise Fenced(f"A newer owner has partition {owned.partition} since record {image.epoch}.")
+            owned.check_epoch()
             outbox.add(handled)
             owned.sent.add(record.offset, handled, outbox.last_of)
             if owned.watched:

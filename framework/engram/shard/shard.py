@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from engram.clock import Clock
+from engram.clock import Clock, Stopwatch
 from engram.codec.codec import Codec
 from engram.errors import Unavailable
 from engram.image.home import Cold
@@ -47,6 +47,7 @@ from engram.shard.snapshotting import Snapshotting
 from engram.shard.spans import HandlingSpans
 from engram.shard.watchdog import Watchdog
 from engram.snapshots.base import SnapshotStore
+from engram.worker import NewWorker, ThreadWorker
 
 # How long a shard sleeps at most. Appends and requests wake it at once; this is for what nobody tells it.
 _NAP_MS = 500
@@ -68,8 +69,10 @@ class Shard:
 
     `recover` once, then `step` again and again until it returns False, then `close`; `run` does all of it. With
     `background`, effects go to the log while commands and queries go on, and a watchdog looks for handlers that do not
-    return; without, each `step` waits for the log, and nobody looks. `cold` makes places for encoded entities. `codec`
-    is the app's, if there is one already: it takes a while to make.
+    return; without, each `step` waits for the log, and nobody looks. `cold` makes places for encoded entities.
+
+    What is done beside the loop is done by `new_worker`s, if they are given, and otherwise on threads. `codec` is the
+    app's, for who starts many shards in one process: to make one takes a while.
     """
 
     def __init__(
@@ -87,8 +90,11 @@ class Shard:
         cold: Callable[[], Cold] = dict,
         background: bool = False,
         codec: Codec | None = None,
+        stopwatch: Stopwatch = time.perf_counter,
+        new_worker: NewWorker | None = None,
     ) -> None:
         self._codec = codec or Codec(app)
+        self._stopwatch = stopwatch
         self._number = number
         self._owner = owner
         self._log = log
@@ -104,8 +110,9 @@ class Shard:
         self._rung.register(self._watch.fileno(), select.POLLIN)
         self.owned: dict[int, Owned] = {}
         self._outboxes = {p: Outbox(p, log, clock) for p in self._partitions}
-        wake = self._watch.wake if background else None
-        self._flusher = Flusher(self._outboxes, log, clock=clock, wake=wake)
+        beside = new_worker or ThreadWorker
+        effects = beside("engram-effects") if background or new_worker is not None else None
+        self._flusher = Flusher(self._outboxes, log, clock=clock, worker=effects, wake=self._watch.wake)
         limit = self._policy.stuck_after
         self._watchdog = Watchdog(self.owned, limit=limit, status=self.status, announcer=transport.announcer)
         self._watched = background
@@ -118,9 +125,18 @@ class Shard:
             policy=self._policy,
             clock=clock,
             orders=self._orders,
+            stopwatch=stopwatch,
+            new_worker=beside,
         )
         self._missed = Missed(
-            self._codec, store, log, policy=self._policy, send=transport.send, clock=clock, background=background
+            self._codec,
+            store,
+            log,
+            policy=self._policy,
+            send=transport.send,
+            clock=clock,
+            background=background,
+            stopwatch=stopwatch,
         )
         self._spans = HandlingSpans.made(log, app, number)
         self._touches = Touches(app) if self._policy.guard else None
@@ -161,6 +177,11 @@ class Shard:
         self._missed.go_on(self._serving())
         return self._stop is None and bool(self._serving())
 
+    @property
+    def pending(self) -> bool:
+        """Whether something that was sent or let out is not durable yet."""
+        return any(outbox.pending for outbox in self._outboxes.values())
+
     def begin_snapshot(self, partition: int) -> None:
         """Starts a snapshot of the partition now, whatever the policy says; `step` goes on with it."""
         self._snapshotting.begin(self.owned[partition])
@@ -197,7 +218,7 @@ class Shard:
         self._orders.look_again(self.owned)
 
     def _recover(self, partition: int) -> None:
-        started = time.perf_counter()
+        started = self._stopwatch()
         owned = self.owned[partition] = load(
             partition,
             self._codec,
@@ -206,17 +227,17 @@ class Shard:
             partitions=self._log.partitions,
             around=None if self._touches is None else self._touches.around,
         )
-        loaded, entities, offset = time.perf_counter(), owned.image.count(), owned.image.offset
+        loaded, entities, offset = self._stopwatch(), owned.image.count(), owned.image.offset
         if owned.state != "stopped":
             address = self._transport.address
             take_over(owned, self._log, owner=self._owner, address=address, clock=self._clock)
-        replaying = time.perf_counter()
+        replaying = self._stopwatch()
         if owned.state != "stopped":
             replay(owned, self._log, effects=partial(self._note_effects, owned), progress=self._breathe)
         if owned.state != "stopped":
             owned.state = "serving"
             self._look_anew = True  # its watch may have been cleared for others while it was replayed
-            ended = time.perf_counter()
+            ended = self._stopwatch()
             owned.recovery = RecoveryFigures(
                 load_ms=round((loaded - started) * 1000, 3),
                 entities=entities,
@@ -341,8 +362,8 @@ class Shard:
     def _build_read_models(self) -> None:
         """A slice of what is under way: commands and queries wait no longer than for one of a snapshot."""
         for owned in self._serving():
-            deadline = time.perf_counter() + self._policy.snapshot_budget_ms / 1000
-            while owned.building and owned.build(_BUILD_AT_ONCE) and time.perf_counter() < deadline:
+            deadline = self._stopwatch() + self._policy.snapshot_budget_ms / 1000
+            while owned.building and owned.build(_BUILD_AT_ONCE) and self._stopwatch() < deadline:
                 pass
 
     def _told(self, owned: Owned) -> bool:

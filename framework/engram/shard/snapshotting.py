@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from engram.clock import Clock
+from engram.clock import Clock, Stopwatch
 from engram.codec.codec import Codec
 from engram.errors import Corrupt, Unavailable
 from engram.image.contents import EntityColumns
@@ -22,13 +22,13 @@ from engram.snapshots.base import Contents, SnapshotStore
 from engram.snapshots.passing import Passing
 from engram.snapshots.slices import SLICE_BYTES
 from engram.snapshots.writer import SnapshotWriter, Written
+from engram.worker import NewWorker, ThreadWorker
 
 # What the shard loses while the writer's thread works beside it: Arrow and Parquet need Python's lock now and then.
 _SLOWED_BY_WRITING = 0.3
 # When it is told that a snapshot is still being written: its store is slow, or hangs.
 _SLOW_MS = 30_000
-# Entities encoded between two looks at the watch, at the most, and the part of the budget that this may take.
-_SLICE = 500
+# The part of the budget that the entities encoded between two looks at the watch may take.
 _SLICE_SHARE = 0.2
 # At a stop: while a store is slow, it is looked at so often whether it has caught up.
 _WRITER_NAP_S = 0.005
@@ -53,6 +53,8 @@ class Snapshotting:
         policy: Policy,
         clock: Clock,
         orders: Orders,
+        stopwatch: Stopwatch = time.perf_counter,
+        new_worker: NewWorker = ThreadWorker,
     ) -> None:
         self._owned = owned
         self._orders = orders
@@ -60,9 +62,10 @@ class Snapshotting:
         self._flusher = flusher
         self._policy = policy
         self._clock = clock
+        self._stopwatch = stopwatch
         self._slice_bytes = SLICE_BYTES
         self._stop_by: float | None = None
-        self._writer = SnapshotWriter(store, clock, verify=partial(check_decodable, codec))
+        self._writer = SnapshotWriter(store, clock, verify=partial(check_decodable, codec), new_worker=new_worker)
 
     def go_on(self, serving: Iterable[Owned]) -> None:
         """A slice of what is under way, and what is due begins."""
@@ -102,7 +105,7 @@ class Snapshotting:
         taking = owned.taking
         if owned.image.freeze is not None or taking.writing:
             return
-        started = time.perf_counter()
+        started = self._stopwatch()
         taking.began = self._clock()
         taking.behind = False
         taking.handled = owned.image.handled
@@ -112,7 +115,7 @@ class Snapshotting:
         taking.passing = None
         taking.freeze = owned.image.begin_freeze(whole=owned.manifest is None or bool(savepoint))
         taking.total = owned.image.count()
-        taking.pause = taking.cost = time.perf_counter() - started
+        taking.pause = taking.cost = self._stopwatch() - started
 
     def finish(self, serving: Iterable[Owned]) -> None:
         """Returns when everything that is under way has ended, or the time for a stop is up."""
@@ -161,16 +164,16 @@ class Snapshotting:
         if freeze is None:
             return False
         budget = self._policy.snapshot_budget_ms / 1000
-        started = now = time.perf_counter()
-        more = True
+        started = now = self._stopwatch()
+        most, more = self._policy.snapshot_slice, True
         try:
-            while not taking.waits and (more := freeze.advance(taking.at_once)):
+            while not taking.waits and (more := freeze.advance(min(taking.at_once, most))):
                 if freeze.size >= self._slice_bytes:
                     self._hand_over(owned, freeze)
-                before, now = now, time.perf_counter()
+                before, now = now, self._stopwatch()
                 if now - before > _SLICE_SHARE * budget:
                     taking.at_once = max(1, taking.at_once // 2)
-                elif taking.at_once < _SLICE:
+                elif taking.at_once < most:
                     taking.at_once *= 2
                 if now - started >= budget:
                     break
@@ -193,8 +196,9 @@ class Snapshotting:
             taking.passing = passing
             taking.writing, taking.since, taking.slow = True, self._clock(), False
             # A snapshot says that its effects are out.
-            effects = partial(self._flusher.wait, taking.effects)
-            contents = partial(_contents, freeze, taking, passing, handed_over=time.perf_counter())
+            effects = partial(self._flusher.wait, taking.effects, owned.partition)
+            watch = self._stopwatch
+            contents = partial(_contents, freeze, taking, passing, handed_over=watch(), stopwatch=watch)
             self._writer.submit(owned.partition, contents, after=effects)
 
     def _break_off(self, owned: Owned, problem: Exception) -> None:
@@ -255,7 +259,9 @@ def check_decodable(codec: Codec, columns: EntityColumns) -> None:
             raise Corrupt(f"{name} {key!r} holds what cannot be read back: {problem}") from problem
 
 
-def _contents(freeze: Freeze, taking: Taking, passing: Passing, *, handed_over: float) -> Contents:
+def _contents(
+    freeze: Freeze, taking: Taking, passing: Passing, *, handed_over: float, stopwatch: Stopwatch
+) -> Contents:
     base = None if freeze.whole else taking.base
     return Contents(
         passing,
@@ -266,4 +272,5 @@ def _contents(freeze: Freeze, taking: Taking, passing: Passing, *, handed_over: 
         pause_ms=lambda: taking.pause * 1000,
         handed_over=handed_over,
         expected=freeze.expected,
+        stopwatch=stopwatch,
     )

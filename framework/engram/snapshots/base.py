@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
+from engram.clock import Stopwatch
 from engram.image.contents import EntityColumns, EntityRow, Memory, rows_of
 from engram.snapshots.manifest import Manifest, PartEntry
 
@@ -19,7 +20,8 @@ class Contents(NamedTuple):
 
     `columns` may come bit by bit, each entity once; then `expected` says how many there will be. `total` is how many
     entities the image has. `savepoint` names one that is to be kept, and to stand alone. `pause_ms` tells, at the end,
-    for how long commands had to wait for it; `handed_over` is the `perf_counter` from which on its writing counts.
+    for how long commands had to wait for it; `handed_over` is the moment by `stopwatch` from which on its writing
+    counts.
     """
 
     columns: Iterable[EntityColumns]
@@ -30,6 +32,7 @@ class Contents(NamedTuple):
     pause_ms: Callable[[], float] = float
     handed_over: float | None = None
     expected: int | None = None
+    stopwatch: Stopwatch = time.perf_counter
 
     @property
     def changed(self) -> int:
@@ -58,8 +61,11 @@ class Contents(NamedTuple):
             parts=parts,
             savepoint=self.savepoint,
             pause_ms=round(self.pause_ms(), 3),
-            background_ms=0.0 if self.handed_over is None else _milliseconds_since(self.handed_over),
+            background_ms=0.0 if self.handed_over is None else self._milliseconds_since(self.handed_over),
         ).sealed()
+
+    def _milliseconds_since(self, moment: float) -> float:
+        return round((self.stopwatch() - moment) * 1000, 3)
 
 
 def release(columns: EntityColumns) -> None:
@@ -68,10 +74,6 @@ def release(columns: EntityColumns) -> None:
     for values in (columns.keys, columns.states, columns.rows):
         while isinstance(values, list) and values:
             del values[-_FREED_AT_ONCE:]
-
-
-def _milliseconds_since(moment: float) -> float:
-    return round((time.perf_counter() - moment) * 1000, 3)
 
 
 class Loaded(NamedTuple):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
-import secrets
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engram.errors import Corrupt, Misuse, Unavailable
-from engram.snapshots.parted import KEEP, PartedSnapshots
+from engram.snapshots.disk import Disk, LocalDisk
+from engram.snapshots.parted import KEEP, PartedSnapshots, new_mark
 
 # What says that this one file is lost. All else is the disk's or the process's trouble, and may pass.
 _DAMAGE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ENAMETOOLONG}
@@ -26,38 +24,44 @@ class FileSnapshots(PartedSnapshots):
 
 class FileStorage:
     """See `engram.snapshots.storage.Storage`. A file is written under a temporary name, synced and renamed; then its
-    folder is synced."""
+    folder is synced, as it is when a file is moved or removed: what was done is done, in its order, also after a power
+    loss."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, disk: Disk | None = None, new_mark: Callable[[], str] = new_mark) -> None:
         self.place = str(folder)
-        self._folder = folder
+        self._disk = disk or LocalDisk()
+        self._new_mark = new_mark
+        self._safe: set[str] = set()  # folders that are there after a power loss, as far as this process knows
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self._disk.make_folder(self.place)
+            # All of them, as in `_make_folder`. Those where we may not even look were not made by us.
+            for above in (folder, *folder.parents[:-1]):
+                with suppress(PermissionError):
+                    self._sync_above(str(above))
         except OSError as problem:
             raise Misuse(f"Snapshots cannot be kept in {folder.parent}: {problem.strerror}.") from problem
-        if not os.access(folder, os.W_OK):
+        if not self._disk.is_writable(self.place):
             raise Misuse(f"The snapshot folder {folder} is not writable: choose another, or change its rights.")
 
     def write(self, path: str, data: bytes) -> None:
-        target = self._folder / path
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        target, disk = self._path(path), self._disk
+        folder, _, name = target.rpartition("/")
+        temporary = f"{folder}/.{name}.{self._new_mark()}"
         with _telling():
+            self._make_folder(folder)
             try:
-                new_folder = not target.parent.is_dir()
-                target.parent.mkdir(parents=True, exist_ok=True)
-                _write(temporary, data)
-                temporary.rename(target)
+                disk.write(temporary, data)
+                disk.sync(temporary)
+                disk.rename(temporary, target)
             except OSError:
                 with suppress(OSError):
-                    temporary.unlink(missing_ok=True)
+                    disk.remove(temporary)
                 raise
-            _sync_folder(target.parent)
-            if new_folder:
-                _sync_folder(target.parent.parent)
+            disk.sync_folder(folder)
 
     def read(self, path: str) -> bytes:
         try:
-            return (self._folder / path).read_bytes()
+            return self._disk.read(self._path(path))
         except OSError as problem:
             if problem.errno in _DAMAGE:
                 raise Corrupt(f"its file {path} cannot be read: {problem.strerror}") from problem
@@ -65,25 +69,40 @@ class FileStorage:
 
     def size(self, path: str) -> int | None:
         with _telling(), suppress(FileNotFoundError, NotADirectoryError):
-            return (self._folder / path).stat().st_size
+            return self._disk.size(self._path(path))
         return None
 
     def names(self, folder: str) -> list[str]:
         with _telling(), suppress(FileNotFoundError, NotADirectoryError):
-            return [path.name for path in (self._folder / folder).iterdir()]
+            return self._disk.names(self._path(folder))
         return []
 
     def move(self, path: str, to: str) -> None:
         with _telling(), suppress(FileNotFoundError):
-            (self._folder / path).rename(self._folder / to)
+            self._disk.rename(self._path(path), self._path(to))
+            self._sync_above(self._path(path))
 
     def remove(self, path: str) -> None:
-        target = self._folder / path
         with _telling(), suppress(FileNotFoundError):
-            if target.is_dir():
-                shutil.rmtree(target)
-            else:
-                target.unlink()
+            self._safe.discard(self._path(path))
+            self._disk.remove(self._path(path))
+            # Or a power loss brings a manifest back whose parts, removed after it, are gone.
+            self._sync_above(self._path(path))
+
+    def _make_folder(self, folder: str) -> None:
+        """So that it is there after a power loss, and all of those that it is in. One that was there already may have
+        been made by a process that was killed just then: so each is synced once by every process."""
+        made = self._disk.make_folder(folder)
+        while folder != self.place and (made or folder not in self._safe):
+            self._sync_above(folder)
+            self._safe.add(folder)
+            folder = folder.rpartition("/")[0]
+
+    def _sync_above(self, folder: str) -> None:
+        self._disk.sync_folder(str(Path(folder).parent))
+
+    def _path(self, path: str) -> str:
+        return f"{self.place}/{path}" if path else self.place
 
 
 @contextmanager
@@ -92,19 +111,3 @@ def _telling() -> Iterator[None]:
         yield
     except OSError as problem:
         raise Unavailable(str(problem)) from problem
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is durable only once its folder is."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -43,6 +43,11 @@ _logger = structlog.get_logger()
 T = TypeVar("T")
 
 
+def new_mark() -> str:
+    """Something that no other file of this name has."""
+    return secrets.token_hex(4)
+
+
 class PartedSnapshots:
     """See `engram.snapshots.base.SnapshotStore`. Keeps the last `keep` and every savepoint.
 
@@ -63,6 +68,7 @@ class PartedSnapshots:
         copy: Storage | None = None,
         serializers: Serializers = SERIALIZERS,
         slice_bytes: int = SLICE_BYTES,
+        new_mark: Callable[[], str] = new_mark,
     ) -> None:
         self.place = storage.place
         self._storage = storage
@@ -71,13 +77,14 @@ class PartedSnapshots:
         self._keep = keep
         self._serializers = serializers
         self._slice_bytes = slice_bytes
+        self._new_mark = new_mark
         self._parts = Parts(storage, copy)
         # Of the newest snapshot of each partition that was loaded or written here, by its name.
         self._hashes: dict[int, tuple[str, Hashes]] = {}
 
     def publish(self, partition: int, contents: Contents, *, created: int) -> Manifest:
         folder = _folder(partition)
-        name = f"{contents.memory.offset:015}-{secrets.token_hex(4)}"
+        name = f"{contents.memory.offset:015}-{self._new_mark()}"
         path = f"{folder}/{name}{MANIFEST}"
         try:
             hashes = self._hashes_of(partition, contents.base)

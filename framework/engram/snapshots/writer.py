@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from engram.errors import Unavailable
 from engram.image.contents import EntityColumns
 from engram.snapshots.base import Contents, SnapshotStore, release
 from engram.snapshots.manifest import Manifest
+from engram.worker import NewWorker, ThreadWorker, Worker
 
 
 class Written(NamedTuple):
@@ -23,13 +23,21 @@ class Written(NamedTuple):
 
 
 class SnapshotWriter:
-    """One thread that writes what it is given, in order. Ends with `close`, which waits for what was given.
+    """Writes what it is given, in order, on a worker of its own. Ends with `close`, which waits for what was given.
 
     `verify` raises for entities that could not be loaded again; then nothing is published. A store that hangs makes the
     others wait, and nobody else.
     """
 
-    def __init__(self, store: SnapshotStore, clock: Clock, *, verify: Callable[[EntityColumns], None]) -> None:
+    def __init__(
+        self,
+        store: SnapshotStore,
+        clock: Clock,
+        *,
+        verify: Callable[[EntityColumns], None],
+        new_worker: NewWorker = ThreadWorker,
+    ) -> None:
+        self._new_worker = new_worker
         self._store = store
         self._verify = verify
         self._clock = clock
@@ -40,9 +48,8 @@ class SnapshotWriter:
     ) -> None:
         """Queues a snapshot. `contents` is called on the writer's thread; `after` returns when it may be published, or
         raises because it may not."""
-        # Started at the first snapshot: a Spark worker that is about to fork must have no threads.
         if self._work is None:
-            self._work = _Work(self._write)
+            self._work = _Work(self._write, self._new_worker("engram-snapshots"))
         self._work.put(_Job(partition, contents, after))
 
     def written(self) -> list[Written]:
@@ -85,20 +92,17 @@ class _Job(NamedTuple):
 
 
 class _Work:
-    """A thread, what it has to do, and what has come of it."""
+    """A worker, what it has to do, and what has come of it."""
 
-    def __init__(self, write: Callable[[_Job], Written]) -> None:
+    def __init__(self, write: Callable[[_Job], Written], worker: Worker) -> None:
         self._write = write
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._worker = worker
         self._waiting: list[int] = []  # the partitions of what has not ended, in order
         self._ended: queue.SimpleQueue[Written] = queue.SimpleQueue()
-        self._given_up = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="engram-snapshots", daemon=True)
-        self._thread.start()
 
     def put(self, job: _Job) -> None:
         self._waiting.append(job.partition)
-        self._jobs.put(job)
+        self._worker.submit(lambda: self._ended.put(self._write(job)))
 
     def ended(self) -> list[Written]:
         found = []
@@ -108,13 +112,7 @@ class _Work:
         return found
 
     def close(self, seconds: float | None) -> list[Written]:
-        self._jobs.put(None)
-        self._thread.join(None if seconds is None else max(0.0, seconds))
-        self._given_up.set()
+        self._worker.close(seconds)
         found = self.ended()
         late = Unavailable("The snapshot store has not taken it in time.")
         return [*found, *(Written(partition, None, late) for partition in self._waiting)]
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None and not self._given_up.is_set():
-            self._ended.put(self._write(job))

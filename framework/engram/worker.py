@@ -1,0 +1,83 @@
+"""Work beside the one who gives it: on a thread, or wherever whoever passes a worker in has it done."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+Job = Callable[[], None]
+
+
+class Worker(Protocol):
+    """Does jobs one after the other, in the order in which they were given. A job must not raise.
+
+    What shards and gateways do beside their loops goes through workers that are passed in, so that a simulation has
+    it done as steps of its own schedule, and everything is a function of its seed.
+    """
+
+    def submit(self, job: Job) -> None:
+        """Returns at once, as a rule. After `close` nothing is begun any more."""
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Returns when `until` is so; from any thread. It is looked at after each job, and when `notify` was called."""
+
+    def notify(self) -> None:
+        """Those who wait look again."""
+
+    def close(self, seconds: float | None = None) -> None:
+        """Waits until all that was given is done, but no longer than so many seconds: what was not begun by then is
+        not done at all."""
+
+
+NewWorker = Callable[[str], Worker]
+"""Makes a worker of a name, which is for people."""
+
+
+class ThreadWorker:
+    """See `Worker`. The thread starts with the first job: a process that is about to fork must have none."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._given_up = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Job) -> None:
+        self._jobs.put(job)
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        with self._changed:
+            self._changed.wait_for(until)
+
+    def notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self, seconds: float | None = None) -> None:
+        self._jobs.put(None)
+        if self._thread is not None:
+            self._thread.join(None if seconds is None else max(0.0, seconds))
+        self._given_up = True
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None and not self._given_up:
+            job()
+            self.notify()
+
+
+class InlineWorker(ThreadWorker):
+    """See `Worker`. A job is done before `submit` returns; others may wait for it on threads of their own."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def submit(self, job: Job) -> None:
+        job()
+        self.notify()
