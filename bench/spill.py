@@ -8,6 +8,7 @@ and takes another there.
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import resource
@@ -80,6 +81,7 @@ def _restart(folder: Path, way: str) -> dict[str, float]:
     """In a process of its own: its figures."""
     places: dict[str, Callable[[], Cold]] = {"spilled": partial(Spill, folder)}
     image = Image(0, Codec(app), cold=places.get(way, dict))
+    importlib.import_module("pyarrow.parquet")  # what the libraries take is not of the entities
     before = _memory()
     started = time.perf_counter()
     # The store is kept, as a shard keeps it: it has what the next snapshot needs.
