@@ -22,6 +22,7 @@ from engram.spark.session import Spark
 from engram.spark.tables import Tables, tables_of
 
 from tests.cli.saying import Engram, Java, sentence
+from tests.spark.quick import QUICK, QUICK_OPTIONS
 from tests.spark.running import ROOT, START_S
 from tests.spark.story import PEOPLE, SOCIAL, Story
 
@@ -40,8 +41,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 @pytest.fixture(scope="module")
 def tables(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
-    with Spark(name="sql", master="local[2]", slots=1, log_file=log_file, settings=settings) as spark:
+    with Spark(name="sql", master="local[2]", slots=1, log_file=log_file, settings=QUICK) as spark:
         found = tables_of(SOCIAL, log=absolute_url(story.url), snapshots=story.snapshots)
         yield Tables(spark.session, found)
 
@@ -146,7 +146,7 @@ def test_plain_values_and_names_that_come_twice(tables: Tables):
 
 
 def command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "engram.cli.main", *arguments]
+    line = [sys.executable, "-m", "engram.cli.main", *arguments, *QUICK_OPTIONS]
     return subprocess.run(line, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=2 * START_S, check=False)
 
 
