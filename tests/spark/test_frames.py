@@ -16,6 +16,7 @@ from engram.log.stream import id_of
 from engram.spark.problems import told_shortly
 from engram.spark.session import Spark
 
+from tests.spark.quick import QUICK
 from tests.spark.story import PEOPLE, SOCIAL, Story
 
 pytestmark = pytest.mark.spark
@@ -24,8 +25,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
-    with Spark(name="frames", master="local[2]", slots=1, log_file=log_file, settings=settings) as spark:
+    with Spark(name="frames", master="local[2]", slots=1, log_file=log_file, settings=QUICK) as spark:
         yield spark
 
 

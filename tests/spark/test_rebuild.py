@@ -21,6 +21,7 @@ from engram.spark.session import Spark
 
 from tests.shard.network import Network
 from tests.spark.mortal import Give, app, newer
+from tests.spark.quick import QUICK, QUICK_OPTIONS
 from tests.spark.running import ROOT, START_S, eventually
 
 pytestmark = pytest.mark.spark
@@ -77,8 +78,7 @@ class Pots:
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    settings = {"spark.ui.enabled": "false"}
-    with Spark(name="rebuild", master="local[2]", slots=1, log_file=log_file, settings=settings) as spark:
+    with Spark(name="rebuild", master="local[2]", slots=1, log_file=log_file, settings=QUICK) as spark:
         yield spark
 
 
@@ -169,7 +169,7 @@ def test_after_a_kill_of_the_driver_it_goes_on(spark: Spark, pots: Pots):
     pots.lose_snapshots()
     (pots.folder / "hold").touch()
     where = ["--log", pots.url, "--snapshots", str(pots.snapshots), "--master", "local[1]", "--every", "10"]
-    driver = engram("rebuild", MORTAL, *where)
+    driver = engram("rebuild", MORTAL, *where, *QUICK_OPTIONS)
     below: list[psutil.Process] = []
 
     def half_done() -> bool:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from engram.cli.sql import statements
 from engram.errors import Misuse
 from engram.log.open import absolute_url
 from engram.spark.files import Sheet, write_file
@@ -21,11 +20,11 @@ from engram.spark.problems import told_shortly
 from engram.spark.session import Spark
 from engram.spark.tables import Tables, tables_of
 
-from tests.cli.saying import Engram, Java, sentence
+from tests.spark.quick import QUICK, QUICK_OPTIONS
 from tests.spark.running import ROOT, START_S
 from tests.spark.story import PEOPLE, SOCIAL, Story
 
-spark_test = pytest.mark.spark
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +39,11 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 @pytest.fixture(scope="module")
 def tables(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
-    with Spark(name="sql", master="local[2]", slots=1, log_file=log_file, settings=settings) as spark:
+    with Spark(name="sql", master="local[2]", slots=1, log_file=log_file, settings=QUICK) as spark:
         found = tables_of(SOCIAL, log=absolute_url(story.url), snapshots=story.snapshots)
         yield Tables(spark.session, found)
 
 
-@spark_test
 def test_entities_read_models_and_the_rest_are_tables(tables: Tables):
     """A join over state, log and a read model; state itself is VARIANT."""
     (row,) = tables.ask(
@@ -62,7 +59,6 @@ def test_entities_read_models_and_the_rest_are_tables(tables: Tables):
     assert {t.tableName for t in tables.ask("show tables").collect()} >= {"user", "tag", "rules", "log", "replies"}
 
 
-@spark_test
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
@@ -81,7 +77,6 @@ def test_a_wrong_statement_is_one_sentence(tables: Tables, statement: str, said:
     assert "\n" not in str(refused.value)
 
 
-@spark_test
 def test_files_have_what_the_tables_have(tables: Tables, tmp_path: Path):
     """Parquet with types, CSV and SQLite with plain values, lines of JSON; an empty one too."""
     users = tables.frame("user").orderBy("key")
@@ -114,7 +109,6 @@ def test_files_have_what_the_tables_have(tables: Tables, tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["none.parquet", "u.csv", "u.db", "u.json", "u.parquet"]
 
 
-@spark_test
 def test_a_file_that_cannot_be_whole_is_not_there(tables: Tables, tmp_path: Path):
     """A task fails while it is written: no file, and nothing left beside it; one that is there is not touched."""
     bad = tables.ask("select 1 / cast(name as int) from user")
@@ -128,7 +122,6 @@ def test_a_file_that_cannot_be_whole_is_not_there(tables: Tables, tmp_path: Path
     assert (tmp_path / "there.csv").read_text() == "mine"
 
 
-@spark_test
 def test_plain_values_and_names_that_come_twice(tables: Tables):
     """What holds others is JSON text; a second column of a name gets a number."""
     frame = tables.ask(
@@ -146,11 +139,10 @@ def test_plain_values_and_names_that_come_twice(tables: Tables):
 
 
 def command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "engram.cli.main", *arguments]
+    line = [sys.executable, "-m", "engram.cli.main", *arguments, *QUICK_OPTIONS]
     return subprocess.run(line, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=2 * START_S, check=False)
 
 
-@spark_test
 def test_the_command_answers_statements_and_ends_at_a_wrong_one(story: Story):
     """From a pipe: JSON on stdout, one sentence on stderr, exit code 2."""
     said = command(
@@ -165,7 +157,6 @@ def test_the_command_answers_statements_and_ends_at_a_wrong_one(story: Story):
     assert line.startswith("engram: Spark cannot run the statement: The table or view `nothing` cannot be found")
 
 
-@spark_test
 def test_export_writes_a_database_for_datasette(story: Story, tmp_path: Path):
     """Several tables in one file, each with its key; and how many rows."""
     target = tmp_path / "social.db"
@@ -179,36 +170,3 @@ def test_export_writes_a_database_for_datasette(story: Story, tmp_path: Path):
     db = sqlite3.connect(target)
     assert db.execute("select row from most_followed order by score desc, row limit 1").fetchone() == ("user10",)
     db.close()
-
-
-# Refused before any Spark is started
-
-
-def test_what_is_wrong_is_told_before_spark_starts(engram: Engram, java: Java, story: Story, tmp_path: Path):
-    """Another app's log, no log, a file that is there, a file of no kind, a table that is not there, Parquet on a
-    screen: exit code 2, and a Java that could not run Spark is not even tried."""
-    java("17.0.1")
-    there = tmp_path / "there.csv"
-    there.touch()
-    log = ("--log", story.url)
-
-    def refused(*arguments: object) -> str:
-        return sentence(engram(*arguments), 2)
-
-    assert "belongs to app 'social', not to 'mortal'" in refused("sql", "tests.spark.mortal:app", "select 1", *log)
-    assert "There is no log at" in refused("sql", SOCIAL, "select 1", "--log", "sqlite:none.db")
-    assert "there.csv is there already" in refused("sql", SOCIAL, "select 1", *log, "--output", there)
-    assert "Parquet is nothing for a screen" in refused("sql", SOCIAL, "select 1", *log, "--format", "parquet")
-    assert "--output takes what one statement gives" in refused("sql", SOCIAL, *log, "--output", tmp_path / "x.csv")
-    assert "x.xls says no kind of file" in refused("export", SOCIAL, "user", *log, "--to", tmp_path / "x.xls")
-    assert "There is no folder" in refused("export", SOCIAL, "user", *log, "--to", tmp_path / "no" / "x.csv")
-    assert "There is no table usr: there are events, " in refused("export", SOCIAL, "usr", *log, "--to", "x.csv")
-    assert "belongs to app 'social'" in refused("rebuild", "tests.spark.mortal:app", *log)
-    assert there.read_text() == ""
-
-
-def test_statements_are_told_apart():
-    """By semicolons, but not those in texts, names and comments."""
-    text = 'select \';\' as a; select `;` -- one; two\nfrom x;\n;select "a\\";b"'
-
-    assert statements(text) == ["select ';' as a", "select `;` -- one; two\nfrom x", 'select "a\\";b"']
