@@ -42,6 +42,7 @@ HEAVY = [
 def test_the_commands_are_those_of_the_reference():
     """A new command needs a line here, and a page in the documentation."""
     assert list(COMMANDS) == [
+        "archive",
         "ask",
         "dev kafka",
         "doctor",
@@ -53,6 +54,7 @@ def test_the_commands_are_those_of_the_reference():
         "quarantine list",
         "quarantine retry",
         "quarantine show",
+        "repartition",
         "replay",
         "run",
         "savepoint",
