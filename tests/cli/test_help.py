@@ -42,6 +42,7 @@ HEAVY = [
 def test_the_commands_are_those_of_the_reference():
     """A new command needs a line here, and a page in the documentation."""
     assert list(COMMANDS) == [
+        "archive",
         "ask",
         "backfill",
         "dev kafka",
@@ -56,6 +57,7 @@ def test_the_commands_are_those_of_the_reference():
         "quarantine retry",
         "quarantine show",
         "rebuild",
+        "repartition",
         "replay",
         "run",
         "savepoint",
