@@ -120,8 +120,9 @@ class Pack:
                 yield partition, number, 1, row[5], []
         else:
             for piece in pieces(rows, _sizes):
+                versions = {version: read_version(version) for version in {row[3] for row in piece}}
                 envelopes = [
-                    Envelope(name, read_version(version), key, body, self.session, sequence)
+                    Envelope(name, versions[version], key, body, self.session, sequence)
                     for sequence, (_, _, name, version, key, body) in enumerate(piece, first)
                 ]
                 # Nobody waits for replies: no writer.
