@@ -87,6 +87,25 @@ def test_what_was_handled_after_the_savepoint_is_refused(engram: Engram, places:
         assert "Start version 1 of town once more, end it with `engram savepoint NAME`, and begin with that." in said
 
 
+def test_an_owner_that_was_trimmed_is_not_taken_for_gone(engram: Engram, places: Places):
+    """The record that says who has a partition is in the archive: until it is named, nobody knows who is at work."""
+    town = Town(places.log("old"), places.snapshots("old"))
+    owner = town.network.start()
+    town.tell(12)
+    owner.step()
+    for partition in range(4):
+        owner.shard.begin_snapshot(partition)
+    town.network.settle(owner)
+    for partition in range(4):
+        town.network.log.trim(partition, town.network.store.manifests(partition)[0].offset)
+    owner.kill()
+    town.close()
+
+    said = sentence(engram("repartition", *old(places), "--to", "3", *into(places)), 2)
+    assert said.startswith("Whether town is running cannot be told: record ")
+    assert said.endswith("or name the archive in the log's URL.")
+
+
 def test_another_app_and_no_savepoint_are_refused(engram: Engram, places: Places):
     """By name; and snapshots that are not there."""
     words = ["repartition", OTHER, *old(places)[1:], "--to", "3", *into(places)]

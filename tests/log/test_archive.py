@@ -192,3 +192,16 @@ def test_a_url_with_an_archive_names_both(tmp_path: Path, monkeypatch: pytest.Mo
     assert absolute_url("kafka://h:1/t?archive=s3://b/p") == "kafka://h:1/t?archive=s3://b/p"
     assert absolute_url("kafka://h:1/t?linger_ms=5&archive=s3://b/p").endswith("?linger_ms=5&archive=s3://b/p")
     assert folder_beside("sqlite:a.db?archive=old") == tmp_path / "a.db"
+
+
+def test_archives_of_the_first_format_stay_readable():
+    """What was sealed once is read for ever: two segments, of two days, of records of every sort."""
+    kept = Archive(FileStorage(Path(__file__).parents[1] / "golden" / "archive-1" / "town"), "town", 2)
+
+    assert [(segment.start, segment.end) for segment in kept.segments(1)] == [(5, 8), (8, 9)]
+    assert all_of(kept, 1) == [
+        Record(1, 5, Kind.EPOCH, 1_700_000_000_000, b'{"owner":"o","app_version":1,"address":""}'),
+        Record(1, 6, Kind.NOTHING, 0, b""),
+        Record(1, 7, Kind.COMMANDS, 1_700_000_000_001, b'{"types":[]}\n\x00'),
+        Record(1, 8, Kind.TICK, 1_700_100_000_000, b""),
+    ]

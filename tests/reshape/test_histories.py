@@ -249,3 +249,30 @@ def test_there_and_back_changes_nothing(before: Any, between: Any, counts: list[
         history.start(1)
         ends.append(history.end())
     assert ends[1] == ends[0]
+
+
+def test_a_partition_that_is_behind_loses_nothing_to_the_others():
+    """What it was told before an alarm was due counts before the alarm, though the other partition's time is past that;
+    what it was told twice counts once; and nobody's time goes back."""
+    history = History(2)
+    behind, ahead = (next(n for n, key in enumerate(KEYS) if history.network.home(key) == p) for p in (0, 1))
+    history.start(2)
+    history.send([(behind, [["wait", 40, []]], "red", False)])
+    history.step(0, 2)
+    history.owners[0].stop(savepoint="before")
+    began = history.network.clock.now
+    history.network.clock.now = began + 10
+    history.send([(behind, None, "red", False), (behind, [], "red", False)])
+    history.network.send_all(history.sent[-2:])
+    history.network.clock.now = began + 100
+    history.send([(ahead, [], "green", False)])
+    history.step(1, 2)
+    history.owners[1].stop(savepoint="before")
+    history.move(3)
+    history.network.clock.now = began
+    history.start(1)
+
+    images = come_to_rest(history.network, history.owners)
+    assert _people(images) == {KEYS[behind]: ({"c0": 1, "c2": 1}, []), KEYS[ahead]: ({"c3": 1}, [])}
+    assert {image.time for image in images.values()} == {began + 100}
+    history.network.close()

@@ -54,7 +54,7 @@ def held_by_snapshots(url: str, app: str) -> Held:
 
 def _count_records(log: Log, partition: int, held: Held) -> None:
     end = log.end(partition)
-    for record in scan(log, partition, 0, end):
+    for record in scan(log, partition, end=end):
         if record.offset % _RECORDS_PER_LINE == 0:
             show_progress(f"reading: partition {partition}, record {record.offset:,} of {end:,}")
         try:

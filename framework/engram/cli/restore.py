@@ -114,6 +114,11 @@ def handled_at_rest(log: Log, partition: int, manifest: Manifest | None) -> Coun
     if manifest is not None and manifest.epoch >= log.start(partition):
         owners += [Epoch.model_validate_json(r.payload) for r in log.read(partition, manifest.epoch, limit=1)]
     handled = handled_after(log, partition, manifest, see_epoch=owners.append)
+    if manifest is not None and not owners:
+        raise Misuse(
+            f"Whether {log.app} is running cannot be told: record {manifest.epoch} of partition {partition}, which "
+            "says who has it, was trimmed. End the app with `engram savepoint`, or name the archive in the log's URL."
+        )
     if owners:
         check_stopped(log.app, partition, owners[-1])
     return handled

@@ -10,8 +10,10 @@ from engram.log.base import Log
 _RECORDS_AT_ONCE = 1000
 
 
-def scan(log: Log, partition: int, start: int = 0, end: int | None = None) -> Iterator[Record]:
-    """The records from `start` up to `end`, in order; by default up to where the log ends when it gets there."""
+def scan(log: Log, partition: int, start: int | None = None, end: int | None = None) -> Iterator[Record]:
+    """The records from `start` up to `end`, in order; by default all that are there, up to where the log ends when it
+    gets there."""
+    start = log.start(partition) if start is None else start
     while end is None or start < end:
         limit = _RECORDS_AT_ONCE if end is None else min(_RECORDS_AT_ONCE, end - start)
         records = log.read(partition, start, limit=limit)

@@ -57,7 +57,7 @@ class LogReader(Reader):
         limit = max(1, int(self.options.get("recordsPerTask", RECORDS_PER_TASK)))
         return [
             Span(span.partition, begin, min(begin + limit, span.end))
-            for span in self.spans(LogSource.form)
+            for span in self.spans(LogSource.form, there=True)
             for begin in range(span.start, span.end, limit)
         ]
 

@@ -55,8 +55,9 @@ class Reader(DataSourceReader):
         """The partitions that the filters let through."""
         return [partition for partition in range(partitions) if self.bounds.lets("partition", partition)]
 
-    def spans(self, form: str) -> list[Span]:
-        """The records of each partition that the filters let through."""
+    def spans(self, form: str, *, there: bool = False) -> list[Span]:
+        """The records of each partition that the filters let through; with `there`, without those that were trimmed."""
         with closing(self.where.open_log(form)) as log:
-            found = [(p, *self.bounds.span("offset", 0, log.end(p))) for p in self.chosen(log.partitions)]
+            begins = {p: log.start(p) if there else 0 for p in self.chosen(log.partitions)}
+            found = [(p, *self.bounds.span("offset", begin, log.end(p))) for p, begin in begins.items()]
         return [Span(*span) for span in found if span[1] < span[2]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +40,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         ends = self._ends()
-        return ends if self.start == "end" else {name: 0 if name.isdigit() else of for name, of in ends.items()}
+        if self.start == "end":
+            return ends
+        with closing(self.where.open_log(self.form)) as log:
+            return {name: log.start(int(name)) if name.isdigit() else of for name, of in ends.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self.limit) if self.limit else ReadAllAvailable()

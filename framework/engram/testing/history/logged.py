@@ -33,7 +33,7 @@ def commands_in(log: Log, app: App) -> dict[CommandId, Logged]:
     found: dict[CommandId, Logged] = {}
     for partition in range(log.partitions):
         time = 0
-        for record in scan(log, partition, 0):
+        for record in scan(log, partition):
             time = max(time, record.time) if record.kind.is_work else time
             if record.kind is not Kind.COMMANDS:
                 continue
