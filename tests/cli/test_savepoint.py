@@ -255,10 +255,10 @@ def test_a_savepoint_is_shown_in_every_partition(engram: Engram, story: Story):
 
     details = [json.loads(line) for line in said.stdout.splitlines()]
     assert [(d["partition"], d["savepoint"], d["entities"]) for d in details] == [(0, "lunch", 3), (1, "lunch", 3)]
-    assert all(d["types"] == [{"entity": "user", "version": 2, "count": 3}] for d in details)
+    assert all(d["types"] == [{"entity": "user", "version": 3, "count": 3}] for d in details)
     assert all(d["digest"] and len(d["files"]) == 2 for d in details)
     assert f"Partition 1, up to record {newest.offset}\n" in one.stdout
-    assert "3 user, version 2" in one.stdout
+    assert "3 user, version 3" in one.stdout
 
 
 def test_an_unknown_snapshot_is_refused_with_the_savepoints_there_are(engram: Engram, story: Story):

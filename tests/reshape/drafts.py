@@ -100,7 +100,7 @@ def people_of(images: Sequence[Image]) -> dict[str, Any]:
     people = {
         key: dict(person.heard)
         for image in images
-        for key in image._homes[Person].all_keys()
+        for key in list(image._homes[Person].all_keys())
         if (person := image.find(Person, key)) is not None
     }
     rules = [image.find(Rules, "*") for image in images]

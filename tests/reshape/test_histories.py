@@ -151,7 +151,7 @@ class History:
 def _people(images: dict[int, Image]) -> dict[str, Any]:
     found = {}
     for image in images.values():
-        for key in image._homes[Person].all_keys():
+        for key in list(image._homes[Person].all_keys()):
             person = image.find(Person, key)
             assert person is not None
             assert key not in found, "an entity lives in one partition"

@@ -17,7 +17,7 @@ from pathlib import Path
 from engram import App, Command, Context, Entity
 
 LETTERS = 24_000
-COUNT = 14_000
+COUNT = 20_000
 # One in so many: what changes first is written as a change, and then there is so much that all of it is merged.
 CHANGED = {"change": 4, "more": 1}
 

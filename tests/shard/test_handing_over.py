@@ -22,7 +22,6 @@ SLICE_BYTES = 2000
 @pytest.fixture(autouse=True)
 def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engram.shard.snapshotting.SLICE_BYTES", SLICE_BYTES)
-    monkeypatch.setattr("engram.shard.snapshotting._SLICE", 5)
 
 
 def _store(storage: Storage) -> PartedSnapshots:
@@ -53,7 +52,7 @@ def _until(owner: Owner, ready: Callable[[], bool]) -> None:
 
 def _start(network: Network, tmp_path: Path, **how: object) -> Owner:
     """A shard with most of its entities on disk, everything handled."""
-    owner = network.start(hot_entities=20, cold=lambda: Spill(tmp_path / "spill"), **how)
+    owner = network.start(hot_entities=20, snapshot_slice=5, cold=lambda: Spill(tmp_path / "spill"), **how)
     network.settle(owner)
     _until(owner, lambda: all(len(owned.image.entities["user"]) <= 40 for owned in owner.shard.owned.values()))
     return owner

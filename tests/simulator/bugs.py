@@ -69,25 +69,25 @@ def skip_the_sync_of_a_folder(patch: Patch) -> None:
 
 @bug("the manifest is written before the parts that it names")
 def publish_the_manifest_early(patch: Patch) -> None:
-    read_back = PartedSnapshots._read_back
-
-    def write_parts(self: Any, folder: str, name: str, *contents: Any) -> Any:
-        waiting: list[tuple[str, bytes]] = []
-        real = self._storage.write
-        patch.setattr(self._storage, "write", lambda path, data: waiting.append((path, data)))
-        patch.setattr(PartedSnapshots, "_read_back", lambda *_: None)
+    def early(self: Any, writing: Any, contents: Any, partition: int, created: int) -> Any:
+        storage, waiting = self._storage, {}
+        write, read, size = storage.write, storage.read, storage.size
+        patch.setattr(storage, "write", waiting.__setitem__)
+        patch.setattr(storage, "read", lambda path: waiting[path] if path in waiting else read(path))
+        patch.setattr(storage, "size", lambda path: len(waiting[path]) if path in waiting else size(path))
         try:
-            manifest = of_old(self, folder, name, *contents)
+            manifest = of_old(self, writing, contents, partition, created)
         finally:
-            patch.setattr(self._storage, "write", real)
-            patch.setattr(PartedSnapshots, "_read_back", read_back)
-        real(f"{folder}/{name}.json", manifest.encode())
-        for path, data in waiting:
-            real(path, data)
+            patch.setattr(storage, "write", write)
+            patch.setattr(storage, "read", read)
+            patch.setattr(storage, "size", size)
+        write(f"{writing._folder}/{manifest.name}.json", manifest.encode())
+        for path, data in waiting.items():
+            write(path, data)
         return manifest
 
-    of_old = PartedSnapshots._write_parts
-    patch.setattr(PartedSnapshots, "_write_parts", write_parts)
+    of_old = PartedSnapshots._write
+    patch.setattr(PartedSnapshots, "_write", early)
 
 
 @bug("retention removes folders that newer snapshots go on from")

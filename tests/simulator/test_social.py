@@ -10,7 +10,7 @@ from sample_apps.social import app
 from sample_apps.social.commands import Follow, GainFollower, Protect, Publish, Register, Unfollow
 from sample_apps.social.events import Followed, Notified
 from sample_apps.social.rules import BanWord
-from sample_apps.social.user import User, nobody_was_protected
+from sample_apps.social.user import User, nobody_was_notified, nobody_was_protected
 
 PEOPLE = ["ada", "bob", "cleo"]
 COMMANDS = [
@@ -76,7 +76,7 @@ def test_an_app_that_does_not_tell_the_other_side_is_found():
         "social",
         commands=[Register, Follow, GainFollower, Leave],
         events=[Followed, Notified],
-        upcasters=[nobody_was_protected],
+        upcasters=[nobody_was_protected, nobody_was_notified],
     )
     commands = [(key, c) for key, c in COMMANDS if isinstance(c, Register | Follow)]
     with pytest.raises(AssertionError, match="following_and_followers_agree does not hold"):

@@ -307,8 +307,8 @@ def test_the_entities_are_read_without_the_apps_classes(store, folder):
     rows = table.to_pylist()
     assert table.column_names == ["entity", "key", "version", "state", "rows"]
     assert [(row["entity"], row["key"], row["version"]) for row in rows] == [
-        ("user", "user-0", "2"),
-        ("user", "user-1", "2"),
+        ("user", "user-0", "3"),
+        ("user", "user-1", "3"),
     ]
     assert json.loads(rows[0]["state"])["name"] == "Somebody"
 

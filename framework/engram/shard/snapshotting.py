@@ -180,7 +180,7 @@ class Snapshotting:
         except Exception as problem:  # noqa: BLE001 - a value of the wrong type in the state: told, and work goes on
             self._break_off(owned, problem)
             return False
-        taking.paused(time.perf_counter() - started)
+        taking.paused(self._stopwatch() - started)
         if not more:
             self._hand_over(owned, freeze, last=True)
             owned.image.end_freeze()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TypeVar
 
 from engram.codec.record import Origin, Record
@@ -71,11 +73,17 @@ class SimulatedLog(MemoryLog):
                 yield event
 
 
+@cache
+def _always_readable() -> int:
+    return os.open(os.devnull, os.O_RDONLY)
+
+
 class SimulatedWatch:
-    """See `engram.log.base.Watch`. Nobody sleeps here, so there is nobody to wake."""
+    """See `engram.log.base.Watch`. Nobody sleeps here, so there is nobody to wake: it always says that there may be
+    something new."""
 
     def fileno(self) -> int:
-        return -1
+        return _always_readable()
 
     def clear(self) -> None: ...
 
