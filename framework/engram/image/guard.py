@@ -17,7 +17,7 @@ from engram.errors import Misuse
 from engram.image.undo import UndoLog, adopt, field_shapes
 from engram.model.entity import Entity
 from engram.model.shape import Shape
-from engram.model.source import Uses, parameter_uses
+from engram.model.source import Uses, assigned_last, parameter_uses
 
 
 class Guard(NamedTuple):
@@ -86,6 +86,17 @@ def assigned_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozens
     fields only."""
     uses = _field_uses(handle, entity)
     return None if uses is None else frozenset(name for name, how in uses if isinstance(how, ast.Store))
+
+
+def captured_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
+    """Those that must be put back when it raises: not the one that it assigns last of all. For a handler without
+    a reply, whose effects nobody looks at after it."""
+    assigned, last, shapes = assigned_fields(handle, entity), assigned_last(handle), field_shapes(entity)
+    # What is put into a nested container is looked at after the handler, and that may go wrong.
+    simple = Shape.NESTED not in shapes.values() and entity.__setattr__ is object.__setattr__
+    if assigned is None or last is None or last == "key" or not simple or shapes[last] is not Shape.FIXED:
+        return assigned
+    return assigned - {last}
 
 
 def used_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from engram.codec.codec import Codec
-from engram.image.guard import Guard, assigned_fields, guard_for
+from engram.image.guard import Guard, assigned_fields, captured_fields, guard_for
 from engram.image.undo import UndoLog, adopt
 from engram.model.command import Command
 from engram.model.context import Context
@@ -206,7 +206,8 @@ def plan_for(
         replies_none = encode_reply(None) == b"null"
     except ValueError:
         replies_none = False
-    guard = guard_for(home.cls, assigned_fields(command.handle, home.cls))
+    fields = captured_fields if replies_none and around is None else assigned_fields
+    guard = guard_for(home.cls, fields(command.handle, home.cls))
     handle = command.handle if around is None else around(command.handle)
     return Plan(home, home.entities, guard, guard.capture, guard.checked, replies_none, encode_reply, handle)
 

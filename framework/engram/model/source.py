@@ -26,6 +26,27 @@ def parameter_uses(function: Callable[..., Any], number: int) -> Uses | None:
     return _KNOWN[asked]
 
 
+def assigned_last(handle: Callable[..., Any]) -> str | None:
+    """The field of its entity that a handler assigns as the last thing it does, if it assigns no other and does nothing
+    after it: whatever it raises, it has not assigned it.
+
+    None when that is not certain: also for one that uses its context, or replies: effects and replies are looked
+    at once it has returned.
+    """
+    found = _definition(handle)
+    uses = None if found is None else _uses(found, 1)
+    if found is None or uses is None or any(isinstance(node, _LATER) for node in ast.walk(found)):
+        return None
+    last = found.body[-1]
+    targets = last.targets if isinstance(last, ast.Assign) else [last.target] if isinstance(last, ast.AugAssign) else []
+    stored = [name for name, how in uses if not isinstance(how, ast.Load)]
+    if len(targets) != 1 or not isinstance(targets[0], ast.Attribute) or len(stored) != 1 or _uses(found, 2) != ():
+        return None
+    of, entity = targets[0].value, (found.args.posonlyargs + found.args.args)[1].arg
+    return targets[0].attr if isinstance(of, ast.Name) and of.id == entity else None
+
+
+_LATER = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Lambda, ast.AsyncFunctionDef)
 _KNOWN: dict[tuple[Callable[..., Any], int], Uses | None] = {}
 
 
