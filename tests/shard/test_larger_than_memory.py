@@ -36,3 +36,4 @@ def test_a_state_larger_than_memory_is_handled_snapshotted_merged_and_restarted(
     ]
     assert len({told["left"] for told in (fill, change, more)}) == 3
     assert [told["steps"] for told in (fill, change, more, look)] == [1, 2, 1, 1]
+    assert max(told["peak_mb"] for told in (fill, change, more, look)) < LIMIT_MB
