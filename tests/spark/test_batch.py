@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    with Spark(name="batch", master="local[2]", slots=1, log_file=log_file) as spark:
+    with Spark(name="batch", master="local[2,4]", slots=1, log_file=log_file) as spark:
         yield spark
 
 
