@@ -21,6 +21,7 @@ from engram import Entity
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope, Kind, Record, encode_commands
 from engram.image.guard import guard_for
+from engram.image.home import set_mark
 from engram.image.image import Handled, Image
 from engram.image.outcome import DONE
 from engram.image.undo import UndoLog, adopt
@@ -188,6 +189,7 @@ class WithoutUndo(Image):
             entity = entities.get(key)
             if entity is None:
                 entity = home.cls(key=key)
+                set_mark(entity, 0)
                 home.keep(key, entity)
             context._index = index
             reply = handle(command, entity, context)
@@ -195,7 +197,9 @@ class WithoutUndo(Image):
             if context._effective:
                 self._let_out(index, key, handled)
                 context._keep_effects()
-            home.dirty.add(key)
+            if entity._round != home.round:
+                set_mark(entity, home.round)
+                home.dirty.append(key)
             keep(outcome)
         self.handled += len(handled.outcomes)
 

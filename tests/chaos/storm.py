@@ -288,7 +288,7 @@ def _commands_in_log(log: str) -> dict[tuple[str, int], tuple[str, int]]:
         if dict(record.headers).get("engram") != b"commands":
             continue
         head, *lines = record.value.split(b"\n")
-        header = CommandsHeader.model_validate_json(head)
+        header = CommandsHeader.read(head)
         bodies = [body for line in lines for body in json.loads(line)]
         for key, session, sequence, body in zip(header.keys, header.session, header.sequence, bodies, strict=True):
             found.setdefault((header.sessions[session], sequence), (key, body["number"]))

@@ -140,7 +140,7 @@ def test_what_was_appended_twice_is_one_step(log):
     for partition in range(log.partitions):
         for record in log.read(partition, 0, limit=1000):
             if record.kind is Kind.MESSAGES:
-                header = MessagesHeader.model_validate_json(record.payload.partition(b"\n")[0])
+                header = MessagesHeader.read(record.payload.partition(b"\n")[0])
                 origin = header.origin_partition, Origin(*header.origins[-1])
                 log.append([Entry(partition, record.kind, record.time, record.payload, origin)])
 

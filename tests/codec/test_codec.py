@@ -534,7 +534,7 @@ def changed_header(**columns: Any) -> Record:
         ({"types": [["put", 1]]}, "4 lines of bodies for 1 types"),
         ({"which": [0, 0, 2, 3]}, "more commands of a type than bodies in its line"),
         ({"which": [0, 1, 2, 7]}, "list index out of range"),
-        ({"more": 1}, "more: Extra inputs are not permitted"),
+        ({"more": 1}, "Object contains unknown field `more`"),
     ],
 )
 def test_a_header_that_does_not_agree_with_itself(columns, why):

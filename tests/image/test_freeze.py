@@ -176,3 +176,51 @@ def test_a_freeze_of_entities_that_are_still_encoded_is_of_its_moment_too(
     assert digest_of(rows_of(pieces), freeze.memory) == digest
     assert sum(len(columns.keys) for columns in pieces) == count == freeze.expected
     assert freeze.rows == []
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("send"), KEYS, WORKS),
+            st.tuples(st.just("ask"), KEYS),
+            st.tuples(st.just("cool"), st.integers(0, 3)),
+            st.tuples(st.just("begin"), st.booleans()),
+            st.tuples(st.just("advance"), st.integers(0, 2)),
+            st.tuples(st.just("end"), st.booleans()),
+        ),
+        max_size=30,
+    )
+)
+def test_what_has_changed_between_freezes_is_all_that_the_next_one_needs(steps):
+    """Whatever is cooled, asked, changed or broken off on the way: those that came to an end, one over the other, are
+    the image as it was when the last of them began, and each has an entity once."""
+    image, kept = Image(0, CODEC), {}
+    freeze, digest = None, ""
+    for what, *how in [*steps, ("end", True), ("begin", False), ("end", True)]:
+        if what == "send":
+            work(image, *how)
+        elif what == "ask":
+            image.ask(Counted(), *how)
+        elif what == "cool":
+            image.cool(how[0], 2)
+        elif what == "begin" and freeze is None:
+            whole = how[0]
+            dirty, digest = image.dirty(), image.digest()
+            freeze = image.begin_freeze(whole=whole)
+            assert freeze.expected == (image.count() if whole else dirty)
+        elif freeze is not None and what == "advance":
+            freeze.advance(*how)
+        elif freeze is not None and what == "end":
+            complete = how[0]
+            while complete and freeze.advance(1):
+                pass
+            image.end_freeze()
+            if complete:
+                (columns,) = [columns for columns in freeze.columns if columns.entity == "desk"]
+                assert len(columns.keys) == len(set(columns.keys)) == freeze.expected
+                kept |= {row.key: row for row in freeze.rows}
+                assert digest_of(kept.values(), freeze.memory) == digest
+            else:
+                freeze.give_back()
+            freeze = None

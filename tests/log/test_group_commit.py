@@ -74,7 +74,7 @@ def test_a_command_gets_its_position():
     assert settled == {"ticket": Position(2, 0, 0)}
     [record] = log.read(2, 0, limit=10)
     assert record.time == 1234
-    assert CommandsHeader.model_validate_json(record.payload.split(b"\n")[0]).writer == "writer"
+    assert CommandsHeader.read(record.payload.split(b"\n")[0]).writer == "writer"
     assert bodies(log, 2) == [b'[{"a":1}]']
 
 

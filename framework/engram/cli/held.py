@@ -67,12 +67,12 @@ def _count_record(record: Record, held: Held) -> None:
     head, _, _ = record.payload.partition(b"\n")
     if record.kind in (Kind.COMMANDS, Kind.MESSAGES):
         form = CommandsHeader if record.kind is Kind.COMMANDS else MessagesHeader
-        header = form.model_validate_json(head)
+        header = form.read(head)
         for number, count in Counter(header.which).items():
             name, version = header.types[number]
             held["command", name, version] += count
     elif record.kind is Kind.PLAIN:
-        plain = PlainHeader.model_validate_json(head)
+        plain = PlainHeader.read(head)
         held["command", plain.name, _stated(plain.version)] += 1
 
 

@@ -10,13 +10,13 @@ from engram.cli.output import say, say_json, show_progress, show_table
 from engram.clock import system_clock
 from engram.codec.codec import Codec
 from engram.errors import Corrupt, Misuse
-from engram.image.contents import digest_with, hashes_of
-from engram.image.digest import add_hashes
+from engram.image.contents import digest_with
 from engram.log.open import folder_beside
 from engram.log.stream import time_text
 from engram.model.version import Version
 from engram.shard.reference import resolve_app
 from engram.snapshots.base import SnapshotStore
+from engram.snapshots.hashes import Hashes
 from engram.snapshots.manifest import Manifest
 from engram.snapshots.open import open_store
 from engram.snapshots.parted import PartedSnapshots
@@ -156,14 +156,14 @@ def verify_snapshots(reference: str, log: str | None, snapshots: str | None, *, 
 
 def _verified(store: SnapshotStore, codec: Codec, manifest: Manifest) -> dict[str, str]:
     """One entity after the other is decoded, and let go of: a snapshot may be larger than memory."""
-    total = 0
+    hashes = Hashes(kept=False)
     try:
         loaded = store.read(manifest)
         for columns in loaded.columns:
-            total = add_hashes(total, hashes_of(columns))
+            hashes.add(columns)
             for state in columns.states:
                 codec.decode_entity(columns.entity, columns.version, state)
-        return {"digest": digest_with(total, loaded.memory), "problem": ""}
+        return {"digest": digest_with(hashes.total, loaded.memory), "problem": ""}
     except Corrupt as problem:
         return {"digest": "", "problem": str(problem)}
 

@@ -152,14 +152,14 @@ class Codec:
                 return Epoch.model_validate_json(record.payload)
             head, *lines = record.payload.split(b"\n")
             if record.kind is Kind.COMMANDS:
-                header = CommandsHeader.model_validate_json(head)
+                header = CommandsHeader.read(head)
                 _check_columns(header, header.session, header.sequence)
                 if not all(0 <= number < len(header.sessions) for number in set(header.session)):
                     raise Corrupt(f"a command of a session that is not among its {len(header.sessions)}")
                 return Commands(header, self._bodies(header, lines, known))
             if record.kind is Kind.PLAIN:
                 return self._plain(record)
-            messages = MessagesHeader.model_validate_json(head)
+            messages = MessagesHeader.read(head)
             _check_columns(messages, messages.offsets, messages.indices, messages.numbers)
             if not messages.which:
                 raise Corrupt("it has no messages")
@@ -170,7 +170,7 @@ class Codec:
 
     def _plain(self, record: Record) -> Commands:
         head, _, body = record.payload.partition(b"\n")
-        plain = PlainHeader.model_validate_json(head)
+        plain = PlainHeader.read(head)
         if plain.problem:
             raise Corrupt(plain.problem)
         if not plain.name:
@@ -183,7 +183,7 @@ class Codec:
             ) from None
         if plain.key is None:
             raise Corrupt("it has no key, or one that is not UTF-8: write the entity's key there")
-        header = CommandsHeader.model_construct(
+        header = CommandsHeader(
             types=[(plain.name, version)],
             which=[0],
             keys=[plain.key],

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+import msgspec
 from pydantic import BaseModel, ConfigDict
 
 from engram.model.effects import Cause, Message, Place
@@ -64,16 +65,14 @@ class Origin(NamedTuple):
     number: int
 
 
-class _Form(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Epoch(_Form):
+class Epoch(BaseModel):
     """A new owner takes a partition. The epoch's number is the offset of this record: the log orders owners.
 
     With `ends`, it is the last word of the owner of that epoch, which has handled all before it and nothing after: from
     here on the partition is nobody's, and `app_version` is 0. It says nothing if there is a newer owner.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     owner: str
     app_version: int
@@ -85,7 +84,22 @@ class Epoch(_Form):
         return self.ends is None or self.ends == epoch
 
 
-class BatchHeader(_Form):
+class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The first line of a payload. A struct of msgspec: pydantic takes four times as long for columns of numbers."""
+
+    @classmethod
+    def read(cls, line: bytes) -> Self:
+        """Raises `ValueError` for what is no such header."""
+        try:
+            return msgspec.json.decode(line, type=cls)
+        except msgspec.MsgspecError as problem:
+            raise ValueError(str(problem)) from problem
+
+    def written(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+class BatchHeader(_Header, frozen=True, kw_only=True):
     """The first line of a batch. The columns have one entry per command, in log order."""
 
     types: list[tuple[str, Version]]  # name and version of each body line
@@ -93,7 +107,7 @@ class BatchHeader(_Form):
     keys: list[str]
 
 
-class CommandsHeader(BatchHeader):
+class CommandsHeader(BatchHeader, frozen=True, kw_only=True):
     """`writer` wrote the record and waits for its replies."""
 
     writer: str
@@ -104,7 +118,7 @@ class CommandsHeader(BatchHeader):
     releases: list[tuple[int, int]] = []  # offset and index of commands that leave the quarantine
 
 
-class MessagesHeader(BatchHeader):
+class MessagesHeader(BatchHeader, frozen=True, kw_only=True):
     """Messages of one origin partition, in the order of their origins. Most have no cause but the command that sent
     them; `times` has those that are broadcasts, with the time at which they were handled at home."""
 
@@ -130,7 +144,7 @@ class MessagesHeader(BatchHeader):
         return Cause(f"{self.origin_partition}:{self.offsets[index]}.{self.indices[index]}", 1)
 
 
-class PlainHeader(_Form):
+class PlainHeader(_Header, frozen=True, kw_only=True):
     """The first line of a plain record; the rest is the body. None or empty is what its writer did not say, and
     `problem` why it cannot be handled, if the log knows one."""
 
@@ -165,8 +179,7 @@ def encode_messages(messages: Sequence[Message], origin_partition: int) -> bytes
     names, versions, keys, bodies, origins, causes, times = zip(*messages, strict=True)
     types, which, lines = _group(names, versions, bodies)
     offsets, indices, numbers = zip(*origins, strict=True)
-    # Not validated: nothing comes from outside here, and this is done for every message.
-    header = MessagesHeader.model_construct(
+    header = MessagesHeader(
         types=types,
         which=which,
         keys=list(keys),
@@ -182,7 +195,7 @@ def encode_messages(messages: Sequence[Message], origin_partition: int) -> bytes
 
 def encode_plain(header: PlainHeader, body: bytes) -> bytes:
     """The payload of a `PLAIN` record."""
-    return header.model_dump_json().encode() + b"\n" + body
+    return header.written() + b"\n" + body
 
 
 def encode_epoch(epoch: Epoch) -> bytes:
@@ -191,7 +204,7 @@ def encode_epoch(epoch: Epoch) -> bytes:
 
 
 def _payload(header: BatchHeader, lines: Sequence[bytes]) -> bytes:
-    return b"\n".join([header.__pydantic_serializer__.to_json(header, exclude_defaults=True), *lines])
+    return b"\n".join([header.written(), *lines])
 
 
 def _group(

@@ -159,12 +159,24 @@ def digest_with(entities: int, memory: Memory) -> str:
 def hashes_of(columns: EntityColumns) -> list[bytes]:
     """What each entity adds to the digest. In one expression, because there may be millions of them."""
     name, version, keys, states, _ = columns
-    head = b"".join(map(_sized, (b"entity", name.encode())))
-    middle = _sized(str(version).encode())
+    before_key = _Sizes(b"".join(map(_sized, (b"entity", name.encode()))))
+    before_state = _Sizes(_sized(str(version).encode()))
     return [
-        hash_of(b"%s%d:%s%s%d:%s" % (head, len(key), key, middle, len(state), state))
+        hash_of(b"".join((before_key[len(key)], key, before_state[len(state)], state)))
         for key, state in zip(map(str.encode, keys), states, strict=True)
     ]
+
+
+class _Sizes(dict[int, bytes]):
+    """A text and a size, for each size that was asked for."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__()
+        self._text = text
+
+    def __missing__(self, size: int) -> bytes:
+        made = self[size] = b"%s%d:" % (self._text, size)
+        return made
 
 
 def _sized(cell: bytes) -> bytes:

@@ -12,27 +12,19 @@ from hashlib import blake2b
 
 HASH_BYTES = 32
 
-_MODULUS = 1 << 8 * HASH_BYTES
+MODULUS = 1 << 8 * HASH_BYTES
 
 
 def digest_rows(rows: Iterable[tuple[bytes, ...]], start: int = 0) -> int:
     """Adds the hashes of rows, each a tuple of byte strings, to `start`."""
     # The length keeps ("ab", "c") apart from ("a", "bc").
-    return add_hashes(start, (hash_of(b"".join(b"%d:%s" % (len(cell), cell) for cell in row)) for row in rows))
+    hashes = (hash_of(b"".join(b"%d:%s" % (len(cell), cell) for cell in row)) for row in rows)
+    return (start + sum(map(_number, hashes))) % MODULUS
 
 
 def hash_of(row: bytes) -> bytes:
     """Of a row whose cells stand one after the other, each with its length and a colon before it."""
     return blake2b(row, digest_size=HASH_BYTES).digest()
-
-
-def add_hashes(total: int, hashes: Iterable[bytes]) -> int:
-    return (total + sum(map(_number, hashes))) % _MODULUS
-
-
-def take_hashes(total: int, hashes: Iterable[bytes]) -> int:
-    """The sum as it would be without these."""
-    return (total - sum(map(_number, hashes))) % _MODULUS
 
 
 def as_text(digest: int) -> str:

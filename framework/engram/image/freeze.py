@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import islice
 from typing import Protocol
 
 from engram.codec.codec import strictly
@@ -88,7 +87,8 @@ class Freeze:
     def give_back(self) -> None:
         """It came to nothing: what was dirty is dirty again."""
         for home, part in self._parts.items():
-            home.dirty |= part.dirty
+            for key in part.dirty:
+                home.mark(key)
 
 
 class _Part(Protocol):
@@ -97,9 +97,7 @@ class _Part(Protocol):
     taken: _Taken
     expected: int
 
-    @property
-    def dirty(self) -> set[str]:
-        """What was so when it began."""
+    dirty: list[str]  # what was so when it began
 
     @property
     def left(self) -> bool:
@@ -149,48 +147,51 @@ class _Taken:
 
 
 class _Changed:
-    """Those that were dirty. They are walked in the order of memory if they are many."""
+    """Those that were dirty: the mark of one that is waiting is that of the round which has ended. They are walked in
+    the order of memory if they are many."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self.taken = _Taken(home)
-        self._waiting, home.dirty = home.dirty, set()
-        self._done: list[str] = []
-        self.expected = len(self._waiting)
-        self._walk = 0 if len(self._waiting) * _FEW >= len(home.made) else len(home.made)
+        self._round = home.round
+        self.dirty = home.next_round()
+        self.expected = self._waiting = len(self.dirty)
+        # First through all that are in memory, if at all, and then through those that were dirty.
+        self._made = 0 if len(self.dirty) * _FEW >= len(home.made) else len(home.made)
+        self._listed = 0
 
     @property
     def left(self) -> bool:
-        return bool(self._waiting)
-
-    @property
-    def dirty(self) -> set[str]:
-        return {*self._done, *self._waiting}
+        return self._waiting > 0
 
     def waits(self, key: str) -> bool:
-        return key in self._waiting
+        return self._home.mark_of(key) == self._round
 
     def take(self, key: str) -> None:
-        if key in self._waiting:
+        if self.waits(key):
             self._encode([key])
 
     def advance(self, limit: int) -> int:
-        waiting, made = self._waiting, self._home.made
-        if not waiting:
+        if not self._waiting:
             return 0
-        if self._walk < len(made):
-            looked = made[self._walk : self._walk + limit]
-            self._walk += len(looked)
-            keys = [key for key in looked if key in waiting]
+        made = self._home.made
+        if self._made < len(made):
+            looked = made[self._made : self._made + limit]
+            self._made += len(looked)
+            entities, of = self._home.entities, self._round
+            keys = [key for key in looked if entities[key]._round == of]
         else:
-            keys = looked = list(islice(waiting, limit))
+            looked = self.dirty[self._listed : self._listed + limit]
+            self._listed += len(looked)
+            keys = [key for key in looked if self.waits(key)]
         self._encode(keys)
         return len(looked)
 
     def _encode(self, keys: list[str]) -> None:
         self.taken.encode(keys)
-        self._done += keys
-        self._waiting.difference_update(keys)
+        self._waiting -= len(keys)
+        for key in keys:
+            self._home.clear_mark(key)
 
 
 class _All:
@@ -203,7 +204,8 @@ class _All:
     def __init__(self, home: Home) -> None:
         self._home = home
         self.taken = _Taken(home)
-        self.dirty, home.dirty = home.dirty, set()
+        self.dirty = home.next_round()
+        home.cold_marks.clear()
         self.expected = home.count()
         self._not: set[str] = set()  # those not cold that are encoded, or were made meanwhile
         self._walk = 0

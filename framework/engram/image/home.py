@@ -17,6 +17,10 @@ from engram.model.version import Version
 Cold = MutableMapping[str, tuple[Version, bytes]]
 Handle = Callable[[Command[Any, Any], Any, Context], Any]
 
+_CLEAN = 0  # the mark of an entity that no round has changed
+# Past any `__setattr__` of an author's: a mark is no field.
+set_mark: Callable[[Entity, int], None] = Entity._round.__set__  # type: ignore[attr-defined]  # the slot's descriptor
+
 
 class Walk(Protocol):
     """A way through the keys of cold entities, each once, while others go."""
@@ -39,8 +43,10 @@ class Walkable(Protocol):
 class Home:
     """The entities of one type, with the undo log that their containers and parts write to.
 
-    `cold` has those that nobody has touched for long: encoded, with their versions. `dirty` has the
-    keys of entities that are not in the newest snapshot as they are now. `made` has the keys of all but the cold ones
+    `cold` has those that nobody has touched for long: encoded, with their versions. `dirty` has the keys of entities
+    that have changed since the last freeze began, each once: those whose mark is this `round`. A mark is on the entity
+    itself, and in `cold_marks` while it is cold. (A set of a million keys would cost a look into it for each command,
+    and a pause of its own whenever it grows.) `made` has the keys of all but the cold ones
     in the order in which they were made, which is that of their places in memory, more or less: a long walk takes less
     time in this order. `leaving`, if anybody wants to know, is told the key of an entity that is about to leave `cold`.
     """
@@ -51,6 +57,7 @@ class Home:
         "born",
         "cls",
         "cold",
+        "cold_marks",
         "dirty",
         "encode",
         "encode_rows",
@@ -59,6 +66,7 @@ class Home:
         "leaving",
         "made",
         "name",
+        "round",
         "undo",
         "version",
     )
@@ -69,7 +77,9 @@ class Home:
         self.version = codec.version_of(cls)
         self.entities = entities
         self.cold = cold
-        self.dirty: set[str] = set()
+        self.dirty: list[str] = []
+        self.round = 1
+        self.cold_marks: dict[str, int] = {}
         self.made: list[str] = []
         self.leaving: Callable[[str], None] | None = None
         self.undo = undo
@@ -98,6 +108,8 @@ class Home:
             entity = self._adopted(self._codec.decode_entity(self.name, *cold))
             if self.leaving is not None:
                 self.leaving(key)
+            if self.cold_marks:
+                set_mark(entity, self.cold_marks.pop(key, _CLEAN))
             self.keep(key, entity)
             del self.cold[key]
         return entity
@@ -117,6 +129,36 @@ class Home:
             return self._codec.encode_entity(self._codec.decode_entity(self.name, version, state))
         return state
 
+    def mark(self, key: str) -> None:
+        """An entity that is there is dirty from now on. (What a handler changes, the image marks itself.)"""
+        entity = self.entities.get(key)
+        known = self.cold_marks.get(key) if entity is None else entity._round
+        if known != self.round:
+            self.dirty.append(key)
+            if entity is None:
+                self.cold_marks[key] = self.round
+            else:
+                set_mark(entity, self.round)
+
+    def mark_of(self, key: str) -> int | None:
+        """The round in which it was last changed, if it is known."""
+        entity = self.entities.get(key)
+        return self.cold_marks.get(key) if entity is None else entity._round
+
+    def clear_mark(self, key: str) -> None:
+        """An entity is in a snapshot as it is now."""
+        entity = self.entities.get(key)
+        if entity is None:
+            self.cold_marks.pop(key, None)
+        else:
+            set_mark(entity, _CLEAN)
+
+    def next_round(self) -> list[str]:
+        """Those that are dirty; from here on none is."""
+        dirty, self.dirty = self.dirty, []
+        self.round += 1
+        return dirty
+
     def cool(self, count: int) -> None:
         """Encodes so many of those that were made or touched first. Within `strictly()`, and not during a freeze.
 
@@ -127,14 +169,18 @@ class Home:
         done = 0
         try:
             for key in self.made[:count]:
-                if key in self.dirty and len(spared) < count // 2:
+                entity = self.entities[key]
+                dirty = entity._round == self.round
+                if dirty and len(spared) < count // 2:
                     spared.append(key)
                 else:
                     try:
-                        self.cold[key] = self.version, self.encode(self.entities[key])
+                        self.cold[key] = self.version, self.encode(entity)
                     except UserWarning:
                         spared.append(key)
                     else:
+                        if dirty:
+                            self.cold_marks[key] = self.round
                         del self.entities[key]
                 done += 1
         finally:  # a disk may be full
@@ -161,6 +207,7 @@ class Home:
         return changed
 
     def _adopted(self, entity: Entity) -> Entity:
+        set_mark(entity, _CLEAN)
         for name, shape in self._mutable:
             setattr(entity, name, adopt(getattr(entity, name), self.undo, shape))
         return entity

@@ -16,7 +16,7 @@ from engram.errors import Corrupt, Denied, Misuse, Rejected
 from engram.image.contents import Copied, EntityColumns, EntityRow, Memory, digest_of
 from engram.image.dedupe import STALE, Dedupe, Seen, Window, all_new, fingerprint
 from engram.image.freeze import Freeze
-from engram.image.home import Cold, Handle, Home, Plan, Reading, plan_for, reading_for
+from engram.image.home import Cold, Handle, Home, Plan, Reading, plan_for, reading_for, set_mark
 from engram.image.lending import Lending
 from engram.image.outcome import DONE, Outcome, Verdict, quarantine, rejection
 from engram.image.quarantine import Quarantine, QuarantineRow
@@ -353,7 +353,9 @@ class Image:
                 if home.born is not None:
                     home.born.append(key)
                 new = None  # the next command for it finds it there
-            home.dirty.add(key)
+            if entity._round != home.round:
+                set_mark(entity, home.round)
+                home.dirty.append(key)
             if context._more:
                 self._let_out(index, key, handled)
                 context._keep_effects()

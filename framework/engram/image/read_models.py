@@ -209,7 +209,7 @@ class _Group:
             return
         for model in waiting:
             model.refresh(key, entity, offset)
-        self.home.dirty.add(key)  # so that the next snapshot has its rows
+        self.home.mark(key)  # so that the next snapshot has its rows
 
 
 class _Kept:

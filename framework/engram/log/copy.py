@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from engram.codec.record import Kind, MessagesHeader, Origin, Record
 from engram.errors import Corrupt, EngramError, Misuse
 from engram.log.base import Entry, Log
@@ -155,8 +153,8 @@ def _origin(record: Record) -> tuple[int, Origin] | None:
     if record.kind is not Kind.MESSAGES:
         return None
     try:
-        header = MessagesHeader.model_validate_json(record.payload.partition(b"\n")[0])
+        header = MessagesHeader.read(record.payload.partition(b"\n")[0])
         return header.origin_partition, Origin(*header.origin(-1))
-    except (ValidationError, IndexError) as problem:
+    except (ValueError, IndexError) as problem:
         where = f"Record {record.offset} of partition {record.partition}"
         raise Corrupt(f"{where} does not say where its messages are from.") from problem

@@ -6,8 +6,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
 from engram.codec.record import BatchHeader, CommandsHeader, Kind, MessagesHeader, PlainHeader, Record
 from engram.errors import Corrupt, Misuse
 from engram.log.base import Log
@@ -168,8 +166,8 @@ def header_of(record: Record) -> CommandsHeader | MessagesHeader | PlainHeader |
     }
     form = forms.get(record.kind)
     try:
-        return None if form is None else form.model_validate_json(record.payload.partition(b"\n")[0])
-    except ValidationError as problem:
+        return None if form is None else form.read(record.payload.partition(b"\n")[0])
+    except ValueError as problem:
         raise Corrupt(f"Record {record.offset} of partition {record.partition} cannot be decoded: {problem}") from None
 
 

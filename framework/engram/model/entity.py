@@ -13,8 +13,17 @@ from engram.model.declared import UNDECLARED, Declared
 STATE_CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
 
 
+class _Marked:
+    """What an image notes on an entity itself, where a handler has brought it near: the round of snapshots in which it
+    was last changed. No field: it is neither encoded nor compared."""
+
+    __slots__ = ("_round",)
+
+    _round: int
+
+
 @dataclass(slots=True, kw_only=True)
-class Entity:
+class Entity(_Marked):
     """One keyed object in memory. Subclass it as a slotted dataclass and give every field a default:
 
         @dataclass(slots=True, kw_only=True)

@@ -79,7 +79,7 @@ def unhandled(log: Log, partition: int, memory: Memory, end: int) -> Iterator[Ba
         elif record.kind is Kind.MESSAGES:
             yield _messages(record, origins)
         elif record.kind is Kind.PLAIN:
-            key = PlainHeader.model_validate_json(_header(record)).key
+            key = PlainHeader.read(_header(record)).key
             yield Batch(partition, record.offset, record.kind, record.time, plain=record.payload, key=key)
 
 
@@ -138,7 +138,7 @@ def _message(plan: Plan, number: int, message: Carried) -> Message:
 
 def _commands(record: Record, sessions: dict[str, int]) -> Batch:
     """Commands that are new in their sessions, as the old partition would have seen it."""
-    header = CommandsHeader.model_validate_json(_header(record))
+    header = CommandsHeader.read(_header(record))
     bodies = _bodies(record, header.which)
     found = []
     for index, (which, key, body) in enumerate(zip(header.which, header.keys, bodies, strict=True)):
@@ -154,7 +154,7 @@ def _commands(record: Record, sessions: dict[str, int]) -> Batch:
 def _messages(record: Record, origins: dict[int, Place]) -> Batch:
     """Messages that have not come before. Broadcasts are left out: their home, from where all new partitions have what
     is shared, has handled them."""
-    header = MessagesHeader.model_validate_json(_header(record))
+    header = MessagesHeader.read(_header(record))
     bodies = _bodies(record, header.which)
     seen = origins.get(header.origin_partition, _NOWHERE)
     found = []

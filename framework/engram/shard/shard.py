@@ -47,7 +47,7 @@ from engram.shard.snapshotting import Snapshotting
 from engram.shard.spans import HandlingSpans
 from engram.shard.watchdog import Watchdog
 from engram.snapshots.base import SnapshotStore
-from engram.worker import NewWorker, ThreadWorker
+from engram.worker import NewWorker, ThreadWorker, take_short_turns
 
 # How long a shard sleeps at most. Appends and requests wake it at once; this is for what nobody tells it.
 _NAP_MS = 500
@@ -150,6 +150,7 @@ class Shard:
     def run(self) -> None:
         """Recovers and serves until it is told to stop or has lost all its partitions."""
         try:
+            take_short_turns()
             if self.recover():
                 collect_rarely()
                 while self.step():

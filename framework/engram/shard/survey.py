@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
 from engram.codec.record import Epoch, Kind, MessagesHeader
 from engram.errors import Corrupt, Misuse
 from engram.log.base import Log
@@ -52,10 +50,10 @@ def survey(log: Log, partition: int, *, tell: Callable[[int, int], None] = lambd
                     epoch, version = record.offset, word.app_version
                     found.owner, found.owned_at = word, record.offset
             elif record.kind is Kind.MESSAGES:
-                header = MessagesHeader.model_validate_json(record.payload.partition(b"\n")[0])
+                header = MessagesHeader.read(record.payload.partition(b"\n")[0])
                 last = found.arrived.get(header.origin_partition, (-1, 0, 0))
                 found.arrived[header.origin_partition] = max(last, header.origin(-1))
-        except (ValidationError, IndexError) as problem:
+        except (ValueError, IndexError) as problem:
             raise Corrupt(f"Record {record.offset} of partition {partition} has no header: {problem}") from problem
         unowned += record.kind.is_work
         if version and unowned:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engram.image.contents import EntityColumns, hashes_of
-from engram.image.digest import HASH_BYTES, add_hashes, take_hashes
+from engram.image.digest import HASH_BYTES, MODULUS
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
 # Each is gone over on its own: many small ones would take longer than one.
 _MOST_RUNS = 64
+_WORD_BITS = 32
 
 
 class Hashes:
@@ -30,11 +33,11 @@ class Hashes:
 
     def add(self, columns: EntityColumns) -> None:
         """Entities that are not there yet."""
-        hashes = hashes_of(columns)
-        self.total = add_hashes(self.total, hashes)
+        hashes = _matrix(columns)
+        self.total = (self.total + _sum(hashes)) % MODULUS
         self.count += len(hashes)
         if self._kept:
-            self.join(columns.entity, _Run(_keys(columns), bytearray(b"".join(hashes))))
+            self.join(columns.entity, _Run(_keys(columns), hashes))
 
     def join(self, entity: str, run: _Run) -> None:
         runs = self._runs.setdefault(entity, [])
@@ -46,15 +49,15 @@ class Hashes:
     def change(self) -> Change:
         return Change(self)
 
-    def find(self, entity: str, keys: pa.Array) -> Iterator[tuple[int, _Run, int]]:
-        """Of those keys that are there: which it is, and its place in a run."""
+    def find(self, entity: str, keys: pa.Array) -> Iterator[_Found]:
+        """Those of the keys that are there."""
         import pyarrow.compute as pc
 
         for run in self._runs.get(entity, []):
-            found = pc.index_in(run.keys, value_set=keys)
-            places = pc.indices_nonzero(found.is_valid()).to_pylist()
-            numbers = found.drop_null().to_pylist()
-            yield from ((number, run, place) for number, place in zip(numbers, places, strict=True))
+            numbers = pc.index_in(run.keys, value_set=keys)
+            places = pc.indices_nonzero(numbers.is_valid()).to_numpy()
+            if len(places):
+                yield _Found(numbers.drop_null().to_numpy(), run.hashes, places)
 
 
 class Change:
@@ -68,55 +71,79 @@ class Change:
         self.changed = 0
 
     def put(self, columns: EntityColumns) -> None:
-        new = hashes_of(columns)
-        run = _Run(_keys(columns), bytearray(b"".join(new)))
-        old = [of.hash_at(place) for _, of, place in self._hashes.find(columns.entity, run.keys)]
-        self.total = add_hashes(take_hashes(self.total, old), new)
-        self.count += len(new) - len(old)
-        self.changed += len(new)
-        if new:
+        run = _Run(_keys(columns), _matrix(columns))
+        total = self.total + _sum(run.hashes)
+        for found in self._hashes.find(columns.entity, run.keys):
+            total -= _sum(found.hashes[found.places])
+            self.count -= len(found.places)
+        self.total = total % MODULUS
+        self.count += len(run.hashes)
+        self.changed += len(run.hashes)
+        if len(run.hashes):
             self._pieces.append((columns.entity, run))
 
     def take_place(self) -> None:
         """The hashes are from now on those of the changed entities."""
         hashes = self._hashes
         for entity, run in self._pieces:
-            known: set[int] = set()
-            for number, of, place in hashes.find(entity, run.keys):
-                of.put(place, run.hash_at(number))
-                known.add(number)
-            hashes.join(entity, run.without(known))
+            new = _all_true(len(run.keys))
+            for found in hashes.find(entity, run.keys):
+                found.hashes[found.places] = run.hashes[found.numbers]
+                new[found.numbers] = False
+            hashes.join(entity, run.only(new))
         hashes.total, hashes.count = self.total, self.count
 
 
 class _Run(NamedTuple):
-    """Hashes of some entities of one type, in the order of their keys."""
+    """Hashes of some entities of one type, a row of bytes for each, in the order of their keys."""
 
     keys: pa.Array
-    hashes: bytearray
+    hashes: npt.NDArray[np.uint8]
 
-    def hash_at(self, place: int) -> bytes:
-        return bytes(self.hashes[place * HASH_BYTES : (place + 1) * HASH_BYTES])
+    def only(self, wanted: npt.NDArray[np.bool_]) -> _Run:
+        return self if wanted.all() else _Run(self.keys.filter(wanted), self.hashes[wanted])
 
-    def put(self, place: int, hashed: bytes) -> None:
-        self.hashes[place * HASH_BYTES : (place + 1) * HASH_BYTES] = hashed
 
-    def without(self, places: set[int]) -> _Run:
-        import pyarrow as pa
+class _Found(NamedTuple):
+    """Keys that a run has: which of the keys they are, the run's hashes, and their places in these."""
 
-        if not places:
-            return self
-        kept = [place for place in range(len(self.keys)) if place not in places]
-        return _Run(self.keys.take(pa.array(kept, pa.int64())), bytearray(b"".join(map(self.hash_at, kept))))
+    numbers: npt.NDArray[np.integer[Any]]
+    hashes: npt.NDArray[np.uint8]
+    places: npt.NDArray[np.integer[Any]]
+
+
+def _matrix(columns: EntityColumns) -> npt.NDArray[np.uint8]:
+    import numpy as np
+
+    # A bytearray, because what is made of bytes cannot be changed.
+    return np.frombuffer(bytearray().join(hashes_of(columns)), np.uint8).reshape(-1, HASH_BYTES)
+
+
+def _sum(hashes: npt.NDArray[np.uint8]) -> int:
+    """Of the hashes as numbers: word by word, in C. Words of 32 bits cannot overflow before there are 2**32 hashes."""
+    import numpy as np
+
+    words = np.ascontiguousarray(hashes).view(">u4").sum(axis=0, dtype=np.uint64)
+    total = 0
+    for word in words.tolist():
+        total = (total << _WORD_BITS) + word
+    return total
 
 
 def _together(runs: list[_Run]) -> _Run:
+    import numpy as np
     import pyarrow as pa
 
-    return _Run(pa.concat_arrays([run.keys for run in runs]), bytearray().join(run.hashes for run in runs))
+    return _Run(pa.concat_arrays([run.keys for run in runs]), np.concatenate([run.hashes for run in runs]))
 
 
 def _keys(columns: EntityColumns) -> pa.Array:
     import pyarrow as pa
 
     return pa.array(columns.keys, pa.string())
+
+
+def _all_true(count: int) -> npt.NDArray[np.bool_]:
+    import numpy as np
+
+    return np.ones(count, dtype=bool)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 # Parquet keeps a row group's column in memory: this bounds it for large entities.
 _ROW_GROUP = 50_000
-# Arrow keeps Python's lock while it takes in a list of Python's objects: this bounds it.
-_AT_ONCE = 2_000
+# Arrow keeps Python's lock while it takes in a list of Python's objects: this bounds it, to about a millisecond. Fewer
+# at once would not help commands, and make a writer beside a busy shard wait for the lock that much more often: 5 ms.
+_AT_ONCE = 20_000
 _COLUMNS = ["entity", "key", "version", "state", "rows"]
 _ROWS_HASH = b"engram.rows"
 _ORDER = [("entity", "ascending"), ("key", "ascending")]
@@ -79,10 +80,10 @@ class ParquetJson:
             for group in groups:
                 of_group = [pc.equal(table[column], value) for column, value in group.items()]
                 rows = table if len(groups) == 1 else table.filter(pc.and_(*of_group))
-                states: list[Any] = rows["state"].cast(pa.large_binary()).to_pylist()
+                states = _values(rows["state"].cast(pa.large_binary()))
                 none = rows["rows"].null_count == len(rows)
-                read = () if none else rows["rows"].cast(pa.large_binary()).to_pylist()
-                version, keys = read_version(group["version"]), rows["key"].to_pylist()
+                read = () if none else _values(rows["rows"].cast(pa.large_binary()))
+                version, keys = read_version(group["version"]), _values(rows["key"])
                 found.append(EntityColumns(group["entity"], version, keys, states, read))
         except (pa.ArrowException, TypeError, ValueError) as problem:
             raise Corrupt(f"its entities cannot be read: {problem}") from problem
@@ -146,6 +147,11 @@ def _table(part: bytes) -> pa.Table:
     if table["rows"].null_count < len(table) and (table.schema.metadata or {}).get(_ROWS_HASH) != _hash_of_rows(table):
         table = table.set_column(_COLUMNS.index("rows"), "rows", pa.nulls(len(table), pa.string()))
     return table.replace_schema_metadata(None)
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """As objects of Python, which are made under its lock."""
+    return [value for start in range(0, len(column), _AT_ONCE) for value in column.slice(start, _AT_ONCE).to_pylist()]
 
 
 def _hash_of_rows(table: pa.Table) -> bytes:

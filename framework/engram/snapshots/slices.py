@@ -20,8 +20,8 @@ def in_slices(columns: Iterable[EntityColumns], limit: int) -> Iterator[list[Ent
     gathered = _Gathered()
     given = False
     for every in columns:
-        for piece in _pieces(every, limit):
-            gathered.add(piece)
+        for size, piece in _pieces(every, limit):
+            gathered.add(piece, size)
             if gathered.size >= limit:
                 yield gathered.columns
                 gathered, given = _Gathered(), True
@@ -40,22 +40,28 @@ class _Gathered:
         self._by_type: dict[tuple[str, Version], tuple[list[str], list[bytes], list[bytes | None]]] = {}
         self.size = 0
 
-    def add(self, piece: EntityColumns) -> None:
+    def add(self, piece: EntityColumns, size: int) -> None:
         keys, states, rows = self._by_type.setdefault((piece.entity, piece.version), ([], [], []))
         keys += piece.keys
         states += piece.states
         rows += piece.rows or [None] * len(piece.keys)
-        self.size += size_of(piece)
+        self.size += size
 
     @property
     def columns(self) -> list[EntityColumns]:
         return [EntityColumns(name, version, *lists) for (name, version), lists in self._by_type.items()]
 
 
-def _pieces(columns: EntityColumns, limit: int) -> Iterator[EntityColumns]:
+def _pieces(columns: EntityColumns, limit: int) -> Iterator[tuple[int, EntityColumns]]:
+    """With the size of each."""
     name, version, keys, states, rows = columns
-    most = limit * len(keys) // (_PIECES * max(size_of(columns), 1))
+    size = size_of(columns)
+    most = limit * len(keys) // (_PIECES * max(size, 1))
     count = max(1, min(_AT_ONCE, most))
+    if 0 < len(keys) <= count:
+        yield size, columns
+        return
     for start in range(0, len(keys), count):
         end = start + count
-        yield EntityColumns(name, version, keys[start:end], states[start:end], rows[start:end])
+        piece = EntityColumns(name, version, keys[start:end], states[start:end], rows[start:end])
+        yield size_of(piece), piece

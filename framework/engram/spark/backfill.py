@@ -153,7 +153,7 @@ class _Append:
         for record in scan(log, partition, self.seal.ends[partition]):
             head = record.payload.partition(b"\n")[0]
             if record.kind is Kind.COMMANDS and mark in head:
-                last = max(last, CommandsHeader.model_validate_json(head).sequence[-1])
+                last = max(last, CommandsHeader.read(head).sequence[-1])
         return last
 
 

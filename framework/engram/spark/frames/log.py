@@ -9,7 +9,6 @@ from json import JSONDecoder
 from typing import Any
 
 import pyarrow as pa
-from pydantic import ValidationError
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter
 from pyspark.sql.types import StructType
 
@@ -104,7 +103,7 @@ class RowsOfRecords:
                 return self._batch(record)
             if record.kind is Kind.PLAIN:
                 return self._plain(record)
-        except (ValidationError, ValueError, IndexError, StopIteration) as problem:
+        except (ValueError, IndexError, StopIteration) as problem:
             where = f"Record {record.offset} of partition {record.partition} cannot be read: {problem}"
             return self._single(record, body=_text(record.payload), problem=where)
         return self._single(record, body=record.payload.decode() if record.payload else None)
@@ -112,7 +111,7 @@ class RowsOfRecords:
     def _batch(self, record: Record) -> Columns:
         head, *lines = record.payload.split(b"\n")
         form = CommandsHeader if record.kind is Kind.COMMANDS else MessagesHeader
-        header: Any = form.model_validate_json(head)
+        header: Any = form.read(head)
         count = len(header.which)
         if not count:
             return self._single(record)
@@ -175,7 +174,7 @@ class RowsOfRecords:
 
     def _plain(self, record: Record) -> Columns:
         head, _, body = record.payload.partition(b"\n")
-        plain = PlainHeader.model_validate_json(head)
+        plain = PlainHeader.read(head)
         columns = self._single(record, body=_text(body), problem=plain.problem or None)
         known = [self._entities.get(plain.name), plain.name, plain.version, plain.key]
         columns[2:4] = [[0], [f"{record.partition}:{record.offset}.0"]]
