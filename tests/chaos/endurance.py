@@ -13,14 +13,18 @@ import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from engram import Client
+from engram.clock import system_clock
+from engram.codec.record import Epoch, Kind, encode_epoch
 from engram.dev.kafka import Brokers
+from engram.log.base import Entry
+from engram.log.open import open_log
 from engram.log.partitioner import partition_of
 from engram.testing.history import Recorder, RecordingClient, Verdict, check, read_history
 
@@ -42,6 +46,7 @@ class Figures:
 
     seed: int
     faults: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # seconds to recover, by kind
+    by_master: Counter[str] = field(default_factory=Counter)
     doing: str = "starting"
     news: bool = False  # whether that has just begun
     acknowledged: int = 0
@@ -101,20 +106,31 @@ class Endurance:
             "shard paused": lambda: self._pause(self._shard(), 2, 8),
             "broker killed": self._kill_broker,
             "broker paused": self._pause_broker,
-            "gateway killed": self._kill_gateway,
-            "gateway paused": lambda: self._pause(self.app.pid, 2, 6),
+            "driver and gateway killed": lambda: self._restart(self.app.kill),
+            "driver and gateway paused": lambda: self._pause(self.app.pid, 2, 6),
+            "driver's JVM killed": lambda: self._restart(self.app.kill_jvm),
+            "driver's JVM paused": lambda: self._pause(self.app.jvm(), 2, 6),
+            "partition taken by a dead owner": self._take_by_dead_owner,
             "client killed": self._kill_client,
             "client paused": lambda: self._pause(self._dice.choice(self._writers).pid, 2, 5),
         }
+        daemons = self.app.daemons()
+        if daemons:  # Spark starts another when it next needs one
+            faults["Python daemon killed"] = lambda: self._kill(self._dice.choice(daemons))
+            faults["Python daemon paused"] = lambda: self._pause(self._dice.choice(daemons), 2, 6)
         executors = self.app.executors()
         if executors:
             faults["executor killed"] = lambda: self._kill(self._dice.choice(executors))
             faults["executor paused"] = lambda: self._pause(self._dice.choice(executors), 2, 8)
+            faults["executor paused until Spark gives it up"] = lambda: self._pause(
+                self._dice.choice(executors), 35, 40
+            )
         kind = self._draw(sorted(faults))
         self._say(kind)
         since = faults[kind]()
         self._probe()
         self.figures.faults[kind].append(time.monotonic() - since)
+        self.figures.by_master[self.app.master] += 1
         self._say("under load")
         self._brokers.wait_in_sync(_SETTLE_S)  # the next fault is for a cluster that has got over this one
         self._wait(self._dice.uniform(1, 4))
@@ -157,12 +173,20 @@ class Endurance:
         self._brokers.resume(victim)
         return time.monotonic()
 
-    def _kill_gateway(self) -> float:
+    def _restart(self, end: Callable[[], None]) -> float:
         since = time.monotonic()
-        self.app.kill()
+        end()
         self.app.start()
         self.app.wait_ready()
         return since
+
+    def _take_by_dead_owner(self) -> float:
+        """An epoch record of somebody who had seen everything, and is no more."""
+        partition = self._dice.randrange(PARTITIONS)
+        with closing(open_log(self.log, app.name)) as log:
+            epoch = Epoch(owner="dead", app_version=app.version, seen=log.end(partition))
+            log.append([Entry(partition, Kind.EPOCH, system_clock(), encode_epoch(epoch))])
+        return time.monotonic()
 
     def _kill_client(self) -> float:
         victim = self._dice.choice(self._writers)
@@ -225,6 +249,8 @@ class Endurance:
             "seed": self.figures.seed,
             "minutes": round((time.monotonic() - self.figures.began) / 60, 1),
             "faults": {kind: self.figures.row(kind)[1] for kind in sorted(self.figures.faults)},
+            "faults_by_master": dict(self.figures.by_master),
+            "median_seconds_to_recover": {kind: self.figures.row(kind)[2] for kind in sorted(self.figures.faults)},
             "worst_seconds_to_recover": {kind: self.figures.row(kind)[3] for kind in sorted(self.figures.faults)},
             "commands": verdict.commands,
             "acknowledged": verdict.acknowledged,

@@ -57,12 +57,11 @@ class Application:
         deadline = time.monotonic() + START_S
         while not self._ready.wait(0.5):
             assert self._process is not None
-            slow = "task slots" in (self._folder / f"app-{self.starts}.err").read_text()
+            slow = "task slots" in self._said()
             if slow and self._process.poll() is not None and time.monotonic() < deadline:
                 self.start()
             elif self._process.poll() is not None or time.monotonic() > deadline:
-                said = (self._folder / f"app-{self.starts}.err").read_text()[-2000:]
-                raise AssertionError(f"the app did not start (exit {self._process.poll()}): {said}")
+                raise AssertionError(f"the app did not start (exit {self._process.poll()}): {self._said()[-2000:]}")
 
     @property
     def pid(self) -> int:
@@ -73,12 +72,37 @@ class Application:
         """The executors' JVMs; none of its own has a local master."""
         return [p.pid for p in _children(self.pid) if "CoarseGrainedExecutorBackend" in " ".join(_command(p))]
 
+    def jvm(self) -> int:
+        """The driver's JVM: Spark itself, and on a local master the executor too."""
+        return next(p.pid for p in _children(self.pid) if "SparkSubmit" in " ".join(_command(p)))
+
+    def daemons(self) -> list[int]:
+        """Those that Spark forks its Python processes from; each is the child of a JVM, and its forks look like it."""
+        forks = {p.pid: p for p in _children(self.pid) if "pyspark.daemon" in _command(p)}
+        return [pid for pid, p in forks.items() if p.ppid() not in forks]
+
     def kill(self) -> None:
         """SIGKILL for the driver, gateway and all. What it had started goes too, by itself if it can."""
         children = _children(self.pid)
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+        self._see_off(children)
+
+    def kill_jvm(self) -> None:
+        """SIGKILL for the driver's JVM. The app must end by itself, and say that Spark was lost."""
+        children = _children(self.pid)
+        os.kill(self.jvm(), signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait(START_S)
+        said = self._said()
+        assert "Spark was lost" in said, f"the app ended without its JVM, and said: {said[-2000:]}"
+        self._see_off(children)
+
+    def _said(self) -> str:
+        return (self._folder / f"app-{self.starts}.err").read_text()
+
+    def _see_off(self, children: list[psutil.Process]) -> None:
         _, left = psutil.wait_procs(children, timeout=_ORPHANS_S)
         self.orphans += len(left)
         for process in left:

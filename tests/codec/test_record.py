@@ -65,6 +65,16 @@ def test_a_batch_of_messages_has_their_origins():
 def test_an_epoch_is_one_object():
     """An epoch record is one JSON object."""
     assert encode_epoch(Epoch(owner="o", app_version=2)) == b'{"owner":"o","app_version":2,"address":""}'
+    assert encode_epoch(Epoch(owner="o", app_version=2, seen=7)) == (
+        b'{"owner":"o","app_version":2,"address":"","seen":7}'
+    )
+
+
+def test_an_epoch_counts_if_its_owner_had_seen_the_last_one():
+    """The last one's record is before where the log ended when the owner began; of old records nobody knows."""
+    word = Epoch(owner="o", app_version=1, seen=7)
+    assert [word.counts_after(epoch) for epoch in (-1, 6, 7, 8)] == [True, True, False, False]
+    assert Epoch(owner="o", app_version=1).counts_after(8)
 
 
 def test_headers_are_strict():

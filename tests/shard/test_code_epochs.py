@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from engram import App, Misuse
-from engram.codec.record import Epoch
+from engram.codec.record import Epoch, Kind, encode_epoch
+from engram.log.base import Entry
 from engram.shard.end import end_epochs
 from engram.shard.versions import check_code_epoch
 
@@ -191,3 +192,18 @@ def test_a_partition_whose_last_word_the_log_did_not_take_has_not_ended():
     assert owner.states == {0: "stopped"}
     assert "start this version once more, and end it again" in owner.shard.owned[0].problem
     network.close()
+
+
+def test_a_late_epoch_of_the_old_version_does_not_bar_the_new_one(network: Network):
+    """An owner of version 1 that died before its epoch record arrived takes nothing from version 2."""
+    network.start().stop(clean=True)
+    new = network.start(app=version_2)
+    late = Epoch(owner="dead", app_version=1, seen=0)
+    network.log.append([Entry(0, Kind.EPOCH, 0, encode_epoch(late))])
+    network.send(network.key_in(0), Register(name="Ada"))
+    network.settle(new)
+    new.kill()
+
+    check_code_epoch(version_2, network.log, network.store)
+    assert new.states[0] == "serving"
+    assert network.start(app=version_2).states[0] == "serving"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from engram import Fenced
+from engram.codec.record import Epoch, Kind, encode_epoch
+from engram.log.base import Entry
+from engram.log.memory import MemoryLog
 from engram.shard.requests import Answer, Refusal
 
 from sample_apps.social.commands import Publish, Register
@@ -10,7 +15,7 @@ from tests.shard.network import Network
 
 
 def test_an_owner_that_meets_a_newer_epoch_stops(network: Network):
-    """The old owner handles nothing after the epoch record of the new one, and its work is over."""
+    """The old owner handles nothing after the epoch record of the new one."""
     old = network.start([0])
     key = network.key_in(0)
     network.send(key, Register(name="Ada"))
@@ -18,7 +23,7 @@ def test_an_owner_that_meets_a_newer_epoch_stops(network: Network):
     new = network.start([0])
     network.send(key, Publish(text="for the new owner"))
 
-    assert not old.step()
+    old.step()
     network.settle(new)
 
     assert old.states == {0: "moved"}
@@ -52,6 +57,83 @@ def test_a_shard_that_lost_one_partition_serves_its_others(network: Network):
     assert old.step()
     assert old.states == {0: "serving", 1: "moved"}
     assert [replies.partition for replies in old.replies()] == [0]
+
+
+def test_a_shard_that_lost_a_partition_ends_as_a_failure_when_no_more_is_taken(network: Network):
+    """While a successor takes one after the other, the rest is served; then whoever looks after it starts it anew."""
+    old = network.start([0, 1, 2])
+    network.start([0])
+    old.step()
+    network.clock.now += 9_000
+    network.start([1])
+    assert old.step()
+    network.clock.now += 9_000
+    assert old.step()
+    assert old.states == {0: "moved", 1: "moved", 2: "serving"}
+    network.clock.now += 1_000
+
+    with pytest.raises(Fenced, match="A newer owner has partition 0 since record 1"):
+        old.step()
+
+
+def test_a_shard_that_lost_everything_ends_as_a_failure(network: Network):
+    """One that ended well would not be started again, and if its successor is dead nobody served its partitions."""
+    old = network.start([0])
+    network.start([0])
+    assert old.step()
+    network.clock.now += 10_000
+
+    with pytest.raises(Fenced):
+        old.step()
+
+
+def test_an_epoch_whose_owner_has_not_seen_the_last_says_nothing(network: Network):
+    """The epoch record of an owner that died before it arrived takes the partition from nobody, live or replayed."""
+    owner = network.start([0])
+    network.log.append([epoch(0, "dead", seen=0)])
+    key = network.key_in(0)
+    network.send(key, Register(name="Ada"))
+    network.settle(owner)
+
+    assert owner.states == {0: "serving"}
+    assert [replies.offset for replies in owner.replies()] == [2]
+    assert owner.image(0).epoch == network.replayed(0).epoch == 0
+
+
+def test_an_epoch_of_old_always_counts(network: Network):
+    """Logs from before have records that do not say what their owners had seen."""
+    owner = network.start([0])
+    network.log.append([epoch(0, "newer", seen=None)])
+    owner.step()
+
+    assert owner.states == {0: "moved"}
+
+
+def test_an_owner_that_comes_second_fails_at_once():
+    """When another has taken the partition since it began, it serves nothing, and is to be started anew."""
+    log = OneCameFirst("social", 1)
+    network = Network(log=log)
+    second = network.prepare([0])
+
+    with pytest.raises(Fenced, match="Partition 0 has an owner since record 0: it came first"):
+        second.shard.recover()
+
+    assert second.states == {0: "moved"}
+    assert network.start([0]).states == {0: "serving"}
+    network.close()
+
+
+def epoch(partition: int, owner: str, *, seen: int | None) -> Entry:
+    return Entry(partition, Kind.EPOCH, 0, encode_epoch(Epoch(owner=owner, app_version=1, seen=seen)))
+
+
+class OneCameFirst(MemoryLog):
+    """The first owner that takes a partition finds that somebody was quicker."""
+
+    def append(self, entries, events=()):
+        if not self.end(0):
+            super().append([epoch(0, "quick", seen=0)])
+        return super().append(entries, events)
 
 
 def test_a_query_at_an_owner_that_was_fenced_is_told_that_the_partition_moved(network: Network):

@@ -1,6 +1,6 @@
 """`make pythons OTHER=python3.12`: the same bytes from another Python, in an environment of its own.
 
-What the run needs is installed there once: a few small packages, and neither Spark nor Kafka.
+What the project needs is installed there once, but for Spark, which is large, and no part of it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-_NEEDED = ["pydantic", "typing-extensions", "hypothesis", "pytest", "sortedcontainers", "structlog"]
+_LARGE = ("pyspark", "pandas")
 
 
 def bytes_of(python: str, *, hash_seed: str = "random") -> dict[str, Any]:
@@ -26,6 +27,15 @@ def bytes_of(python: str, *, hash_seed: str = "random") -> dict[str, Any]:
         raise SystemExit(f"{python} could not run it:\n{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def needed() -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [
+        package
+        for package in project["dependencies"] + project["optional-dependencies"]["testing"]
+        if not package.startswith(_LARGE)
+    ]
 
 
 def environment_of(other: str) -> str:
@@ -41,7 +51,7 @@ def environment_of(other: str) -> str:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([found, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *_NEEDED], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *needed()], check=True)
     return str(python)
 
 

@@ -68,6 +68,9 @@ class Origin(NamedTuple):
 class Epoch(BaseModel):
     """A new owner takes a partition. The epoch's number is the offset of this record: the log orders owners.
 
+    `seen` is where the partition ended when this owner began. If somebody has taken it since, this record came too late
+    and says nothing: its owner may be long dead, and of another version. Records of old have none, and always count.
+
     With `ends`, it is the last word of the owner of that epoch, which has handled all before it and nothing after: from
     here on the partition is nobody's, and `app_version` is 0. It says nothing if there is a newer owner.
     """
@@ -78,10 +81,13 @@ class Epoch(BaseModel):
     app_version: int
     address: str = ""
     ends: int | None = None
+    seen: int | None = None
 
     def counts_after(self, epoch: int) -> bool:
         """Whether it begins an epoch of its own, where `epoch` was the last."""
-        return self.ends is None or self.ends == epoch
+        if self.ends is not None:
+            return self.ends == epoch
+        return self.seen is None or self.seen > epoch
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -200,7 +206,7 @@ def encode_plain(header: PlainHeader, body: bytes) -> bytes:
 
 def encode_epoch(epoch: Epoch) -> bytes:
     """The payload of an `EPOCH` record."""
-    return epoch.model_dump_json(exclude=None if epoch.ends is not None else {"ends"}).encode()
+    return epoch.model_dump_json(exclude_none=True).encode()
 
 
 def _payload(header: BatchHeader, lines: Sequence[bytes]) -> bytes:

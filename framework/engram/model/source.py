@@ -31,8 +31,14 @@ def assigned_last(handle: Callable[..., Any]) -> str | None:
     after it: whatever it raises, it has not assigned it.
 
     None when that is not certain: also for one that uses its context, or replies: effects and replies are looked
-    at once it has returned.
+    at once it has returned. Looked up once per handler and process.
     """
+    if handle not in _LAST:
+        _LAST[handle] = _assigned_last(handle)
+    return _LAST[handle]
+
+
+def _assigned_last(handle: Callable[..., Any]) -> str | None:
     found = _definition(handle)
     uses = None if found is None else _uses(found, 1)
     if found is None or uses is None or any(isinstance(node, _LATER) for node in ast.walk(found)):
@@ -48,6 +54,7 @@ def assigned_last(handle: Callable[..., Any]) -> str | None:
 
 _LATER = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Lambda, ast.AsyncFunctionDef)
 _KNOWN: dict[tuple[Callable[..., Any], int], Uses | None] = {}
+_LAST: dict[Callable[..., Any], str | None] = {}
 
 
 def _definition(function: Callable[..., Any]) -> ast.FunctionDef | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -49,6 +50,7 @@ class Flusher:
         self._marked = 0
         self._not_before = 0
         self._closed = False
+        self._closing = threading.Lock()
 
     @property
     def full(self) -> bool:
@@ -100,8 +102,10 @@ class Flusher:
             raise Unavailable("The effects of the commands in it are not in the log.")
 
     def close(self) -> None:
-        """Begins nothing any more, and does not wait for what is under way."""
-        self._closed = True
+        """Begins nothing any more, does not wait for what is under way, and wakes nobody from here on: who would be
+        woken may be closed next, and its descriptor be somebody else's."""
+        with self._closing:
+            self._closed = True
         self._worker.notify()
         self._worker.close(0)
 
@@ -125,4 +129,6 @@ class Flusher:
             self._done += done
             self._busy = False  # last: from here on the shard may begin the next one
         if done and self._beside:
-            self._wake()
+            with self._closing:
+                if not self._closed:
+                    self._wake()

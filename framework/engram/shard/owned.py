@@ -88,8 +88,10 @@ class Owned:
         return self.image.freeze is not None and self.taking.passing is not None
 
     def check_epoch(self) -> None:
-        """Raises `Fenced` when the record that was handled last has made another the owner."""
-        if self.image.epoch != self.epoch:
+        """Raises `Fenced` when the record that was handled last has made another the owner, or not made this one it."""
+        if self.image.epoch < self.epoch:
+            raise Fenced(f"Partition {self.partition} has an owner since record {self.image.epoch}: it came first.")
+        if self.image.epoch > self.epoch:
             raise Fenced(f"A newer owner has partition {self.partition} since record {self.image.epoch}.")
 
     def stop(self, problem: Exception) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from engram.clock import Clock
 from engram.codec.record import Epoch, Kind, Record, encode_epoch
-from engram.errors import Corrupt, Misuse
+from engram.errors import Corrupt, Fenced, Misuse
 from engram.image.image import Handled, Image
 from engram.log.base import Entry, Log
 from engram.shard.owned import Owned
@@ -22,8 +22,8 @@ Effects = Callable[[Handled], None]
 Check = Callable[[Image, Record], None]
 
 
-def take_over(owned: Owned, log: Log, *, owner: str, address: str, clock: Clock) -> None:
-    """Appends the epoch record that makes `owner` the partition's only owner.
+def take_over(owned: Owned, log: Log, *, owner: str, address: str, clock: Clock, seen: int) -> None:
+    """Appends the epoch record that makes `owner` the partition's only owner, if nobody else was since record `seen`.
 
     A log that ends before the snapshot is not touched: the partition stops. New records would get the offsets of
     lost ones, which the snapshot has already passed.
@@ -37,15 +37,16 @@ def take_over(owned: Owned, log: Log, *, owner: str, address: str, clock: Clock)
             )
         )
         return
-    epoch = Epoch(owner=owner, app_version=owned.image.app.version, address=address)
+    epoch = Epoch(owner=owner, app_version=owned.image.app.version, address=address, seen=seen)
     owned.epoch = log.append([Entry(owned.partition, Kind.EPOCH, clock(), encode_epoch(epoch))])[0]
 
 
 def replay(owned: Owned, log: Log, *, effects: Effects, progress: Progress) -> None:
     """Handles everything up to and including this owner's epoch record.
 
-    A record that cannot be decoded stops the partition before anything of the record is handled. A log that does
-    not answer raises `Unavailable`: recovery is to be started again.
+    A record that cannot be decoded stops the partition before anything of the record is handled. One that another
+    owner took while this one began has moved. A log that does not answer raises `Unavailable`: recovery is to be
+    started again.
     """
 
     def check(image: Image, record: Record) -> None:
@@ -59,7 +60,8 @@ def replay(owned: Owned, log: Log, *, effects: Effects, progress: Progress) -> N
     owned.state = "replaying"
     try:
         replay_until(owned.image, log, owned.epoch + 1, effects=effects, progress=breathe, check=check)
-    except (Corrupt, Misuse) as problem:
+        owned.check_epoch()
+    except (Corrupt, Fenced, Misuse) as problem:
         owned.stop(problem)
     owned.replayed = owned.image.handled
 

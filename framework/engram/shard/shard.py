@@ -12,7 +12,7 @@ import structlog
 
 from engram.clock import Clock, Stopwatch
 from engram.codec.codec import Codec
-from engram.errors import Unavailable
+from engram.errors import Fenced, Unavailable
 from engram.image.home import Cold
 from engram.image.image import Handled
 from engram.log.base import Log
@@ -58,6 +58,9 @@ _BUILD_AT_ONCE = 20
 _COOLED_AT_ONCE = 3000
 # After a disk was full: work goes on in memory, and it is tried again.
 _SPILL_PAUSE_MS = 10_000
+# A successor takes a shard's partitions one after the other: those that it has not come to yet are served meanwhile, if
+# it comes to the next within this time.
+_TAKEN_MS = 10_000
 # While somebody waits for a snapshot, or for its writer, it is looked at so often whether that is written.
 _ORDERED_NAP_MS = 10
 
@@ -146,9 +149,16 @@ class Shard:
         self._looked = 0  # into the log, by the clock
         self._look_anew = True  # at the log, whether its watch has rung or not
         self._stop: Stop | None = None
+        self._seen: dict[int, int] = {}  # where each partition ended when this owner began
+        self._taken = 0  # when the last of its partitions was taken from it, by the clock
 
     def run(self) -> None:
-        """Recovers and serves until it is told to stop or has lost all its partitions."""
+        """Recovers and serves until it is told to stop, or all its partitions are stopped.
+
+        Raises `Fenced` when one was taken from it. Whoever looks after it, as Spark does, knows whether there is a
+        successor, and starts it anew if not: so no partition stays without an owner because a dead one took it last,
+        and two that are alive do not take it from each other for ever.
+        """
         try:
             take_short_turns()
             if self.recover():
@@ -159,11 +169,15 @@ class Shard:
             self.close()
 
     def recover(self) -> bool:
-        """Takes every partition over and brings it up to date. False when it was told to stop meanwhile."""
+        """Takes every partition over and brings it up to date. False when it was told to stop meanwhile; raises
+        `Fenced` when somebody else has taken one."""
         if self._watched:
             self._watchdog.start()
+        self._seen = {partition: self._log.end(partition) for partition in self._partitions}
         for partition in self._partitions:
             self._recover(partition)
+            if self.owned[partition].state == "moved":
+                raise Fenced(self.owned[partition].problem)
             if self._stop is not None:
                 return False
         self._flusher.turn()
@@ -171,12 +185,13 @@ class Shard:
         return True
 
     def step(self, *, wait: bool = True) -> bool:
-        """One turn: requests, new records, effects, snapshots. False when the shard's work is over."""
+        """One turn: requests, new records, effects, snapshots. False when the shard's work is over; raises `Fenced` a
+        while after a partition was taken from it."""
         self._turn(self._rest() if wait else self._transport.poll(self._watch, 0))
         self._snapshotting.go_on(self._serving())
         self._build_read_models()
         self._missed.go_on(self._serving())
-        return self._stop is None and bool(self._serving())
+        return self._stop is None and self._has_work()
 
     @property
     def pending(self) -> bool:
@@ -231,11 +246,12 @@ class Shard:
         loaded, entities, offset = self._stopwatch(), owned.image.count(), owned.image.offset
         if owned.state != "stopped":
             address = self._transport.address
-            take_over(owned, self._log, owner=self._owner, address=address, clock=self._clock)
+            seen = self._seen[partition]
+            take_over(owned, self._log, owner=self._owner, address=address, clock=self._clock, seen=seen)
         replaying = self._stopwatch()
         if owned.state != "stopped":
             replay(owned, self._log, effects=partial(self._note_effects, owned), progress=self._breathe)
-        if owned.state != "stopped":
+        if owned.state == "replaying":
             owned.state = "serving"
             self._look_anew = True  # its watch may have been cleared for others while it was replayed
             ended = self._stopwatch()
@@ -348,8 +364,15 @@ class Shard:
             self._look_anew |= owned.unsure
             if owned.state != "serving":
                 self._flusher.drop(owned.partition)
+                self._taken = self._clock()
                 self._announced = 0  # tell the registry now, not in its turn
         return busy
+
+    def _has_work(self) -> bool:
+        taken = [owned for owned in self.owned.values() if owned.state == "moved"]
+        if taken and self._clock() - self._taken >= _TAKEN_MS:
+            raise Fenced(taken[0].problem)
+        return bool(taken or self._serving())
 
     def _tell_the_time(self) -> None:
         """A partition in which nothing happens gets a record with the time when a timer is due."""

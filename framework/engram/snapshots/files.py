@@ -77,6 +77,10 @@ class FileStorage:
             return self._disk.names(self._path(folder))
         return []
 
+    def settle(self, folder: str) -> None:
+        with _telling(), suppress(FileNotFoundError, NotADirectoryError):
+            self._disk.sync_folder(self._path(folder))
+
     def move(self, path: str, to: str) -> None:
         with _telling(), suppress(FileNotFoundError):
             self._disk.rename(self._path(path), self._path(to))

@@ -116,6 +116,9 @@ class PartedSnapshots:
     def restore(self, partition: int, take: Callable[[Loaded], T]) -> T | None:
         folder = _folder(partition)
         storage, names = self._nearby(lambda storage: (storage, _published(storage, folder)))
+        if names:
+            # Whoever wrote the newest may have been killed before it was durable; from here on it is built upon.
+            storage.settle(folder)
         for name in names:
             reading: Reading | None = None
             try:

@@ -70,6 +70,9 @@ class RemoteStorage:
             names = {str(path).rstrip("/").rpartition("/")[2] for path in found}
             return sorted(names - {place.rpartition("/")[2]})
 
+    def settle(self, folder: str) -> None:
+        """What can be listed there is durable already."""
+
     def move(self, path: str, to: str) -> None:
         with _telling():
             try:

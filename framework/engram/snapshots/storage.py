@@ -26,6 +26,9 @@ class Storage(Protocol):
     def names(self, folder: str) -> list[str]:
         """Of files and folders in it, not of what is in those; none when it is not there. `""` is the app's own."""
 
+    def settle(self, folder: str) -> None:
+        """Returns when what `names` has found there is durable, also what somebody left who was killed in a `write`."""
+
     def move(self, path: str, to: str) -> None:
         """Gives a file another name. Does nothing when it is not there any more."""
 

@@ -117,7 +117,7 @@ class World:
             self.counts["failed starts"] += 1
 
     def turn(self, slot: Slot) -> None:
-        """Starts what is down; what has lost a partition that it should have is started anew."""
+        """Starts what is down."""
         if slot.owner is None:
             self.start(slot)
             return
@@ -138,10 +138,7 @@ class World:
         self.start(slot)
 
     def _bury(self, slot: Slot) -> None:
-        owner = slot.owner
-        if owner is not None and owner.process.alive and not owner.serving and not owner.over:
-            owner.kill()  # it serves some of its partitions, and nobody the others: whoever looks after it notices
-        if owner is not None and owner.over:
+        if slot.owner is not None and slot.owner.over:
             slot.owner = None
 
     def turn_old(self, number: int) -> None:
@@ -185,11 +182,10 @@ class World:
         return all(ended)
 
     def upgrade(self) -> bool:
-        """As an operator does it: a savepoint of everything, and the next version if that may start. Nobody is so quick
-        that an append of the old version is still on its way then: its epoch, coming later, would bar the new one."""
+        """As an operator does it: a savepoint of everything, and the next version if that may start. What the old
+        version has on its way to the log may come later."""
         if self.version + 1 == len(self.subject.apps) or any(slot.owner is None for slot in self.slots):
             return False
-        self.log.land_all()
         if not self.stop_all(f"savepoint-{next(self._savepoints)}"):
             return False
         process = self.process("operator", self.gateway_clock)
