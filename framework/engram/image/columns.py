@@ -7,11 +7,10 @@ row by itself would be a new tuple each time, and every old one a place in memor
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import compress, count
-from operator import concat, itemgetter, ne
+from itertools import chain, compress, count
+from operator import itemgetter, ne
 from sys import intern
 from typing import Any
 
@@ -89,7 +88,7 @@ def _joined(left: list[tuple[Any, ...]], come: list[tuple[Any, ...]]) -> Columns
         if places and intern(places[0]) is not places[0]:
             left[0] = tuple(map(intern, places))
         come[0] = tuple(map(intern, come[0]))
-    return tuple(map(concat, left, come))
+    return tuple([some + more for some, more in zip(left, come, strict=True)])
 
 
 def _rows(columns: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
@@ -97,10 +96,17 @@ def _rows(columns: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
 
 
 def _difference_by_hash(old: list[Row], new: list[Row]) -> tuple[Columns, Iterable[Row], Iterable[Row]]:
-    same = dict(zip(old, old, strict=True))
-    kept = columns_of([same.get(row, row) for row in new], len(new[0]))
     before, now = set(old), set(new)
     if len(before) == len(old) and len(now) == len(new):
-        return kept, before - now, now - before
-    counts, counted = Counter(old), Counter(new)
-    return kept, (counts - counted).elements(), (counted - counts).elements()
+        same = dict(zip(old, old, strict=True))
+        return columns_of([same.get(row, row) for row in new], len(new[0])), before - now, now - before
+    left: dict[Row, list[Row]] = {}  # some are equal: each takes the place of one
+    for row in old:
+        left.setdefault(row, []).append(row)
+    kept, added = [], []
+    for row in new:
+        equal = left.get(row)
+        if not equal:
+            added.append(row)
+        kept.append(equal.pop() if equal else row)
+    return columns_of(kept, len(new[0])), chain.from_iterable(left.values()), added
