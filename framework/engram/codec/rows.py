@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -38,12 +39,21 @@ class RowCodec:
         self._encode_all = strict_encoder(self._all)
         self._tallied = issubclass(cls, Tally)
         self.width = 3 if issubclass(cls, Ranking) else 2
+        # Of numbers that are equal, 1 and 1.0, the JSON may differ; to a tally and as scores they are the same.
+        self.alike = self._tallied or row is str
         self.mark = self._mark(app)
 
     def placed(self, row: Row) -> Row:
         """What `rows` gave, with JSON text in place of the row itself. Raises `ValueError` when that is not of the
         declared type."""
-        return row if self._tallied else (*row[:-1], self._encode_row(row[-1]).decode())
+        if self._tallied:
+            return row
+        if len(row) == 2:
+            return row[0], self._encode_row(row[1]).decode()
+        return (*row[:-1], self._encode_row(row[-1]).decode())
+
+    def all_placed(self, rows: Iterable[Row]) -> Iterable[Row]:
+        return rows if self._tallied else map(self.placed, rows)
 
     def row(self, text: str | bytes) -> Any:
         return self._row.validate_json(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
 from typing import Any
 
 from sortedcontainers import SortedList
@@ -42,6 +43,10 @@ def take(values: Ordered, value: Any) -> None:
     del values[at]
 
 
-def count_up_to(values: Ordered, value: Any) -> int:
-    """How many there are before the first that is greater."""
-    return int(bisect_right(values, value) if type(values) is list else values.bisect_right(value))
+def following(values: Ordered, value: Any) -> Iterator[Any]:
+    """Those that are greater, one after the other; all of them after None."""
+    if type(values) is list:
+        start = 0 if value is None else bisect_right(values, value)
+        return map(values.__getitem__, range(start, len(values)))
+    found: Iterator[Any] = values.irange(minimum=value, inclusive=(False, False))
+    return found

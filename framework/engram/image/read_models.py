@@ -81,9 +81,10 @@ class ReadModels:
 
     def touch(self, work: Work, outcomes: Iterable[Outcome]) -> None:
         """Notes which entities have been changed by commands: `refresh` looks at them."""
+        by_command, reply = self._by_command, Verdict.REPLY
         for (_, command, key), outcome in zip(work, outcomes, strict=True):
-            concerned = self._by_command.get(type(command))
-            if concerned is not None and outcome.verdict is Verdict.REPLY:
+            concerned = by_command.get(type(command))
+            if concerned is not None and outcome.verdict is reply:
                 touched, models = concerned
                 touched[key] = touched.get(key, 0) | models
 
@@ -94,9 +95,7 @@ class ReadModels:
                 group.touched.update(dict.fromkeys(group.home.born, group.all))
                 group.home.born.clear()
             if group.touched:
-                for key, models in group.touched.items():
-                    group.refresh(key, group.home.entities[key], models, offset)
-                group.touched.clear()
+                group.refresh(offset)
 
     # Loading and building
 
@@ -163,6 +162,7 @@ class _Group:
         self.models: list[_Kept] = []
         self.touched: dict[str, int] = {}  # with a bit for each model whose rows can have changed
         self.waiting: dict[str, None] = {}
+        self._concerned: dict[int, list[_Kept]] = {}  # by these bits
 
     def encoded(self, key: str) -> bytes:
         """The rows that read models have of an entity, by their marks, as JSON. Never raises."""
@@ -191,13 +191,20 @@ class _Group:
         used = used_fields(command.handle, self.home.cls)
         return sum(1 << bit for bit, model in enumerate(self.models) if model.looks_at(used))
 
-    def refresh(self, key: str, entity: Entity, models: int, offset: int) -> None:
-        if key in self.waiting:  # this is its turn
-            del self.waiting[key]
-            models = self.all
-        for bit, model in enumerate(self.models):
-            if models >> bit & 1:
+    def refresh(self, offset: int) -> None:
+        entities, waiting, concerned = self.home.entities, self.waiting, self._concerned
+        for key, bits in self.touched.items():
+            if waiting and key in waiting:
+                del waiting[key]  # this is its turn
+                models: list[_Kept] | None = self.models
+            else:
+                models = concerned.get(bits)
+            if models is None:
+                models = concerned[bits] = [model for bit, model in enumerate(self.models) if bits >> bit & 1]
+            entity = entities[key]
+            for model in models:
                 model.refresh(key, entity, offset)
+        self.touched.clear()
 
     def build(self, key: str, offset: int) -> None:
         waiting = [model for model in self.models if key in model.waiting]
@@ -341,8 +348,9 @@ class _Kept:
         if isinstance(old, bytes):
             kept = self._replace_encoded(key, old, now)
         else:
-            kept, removed, added = difference(old, now)
-            self._move(key, map(self._codec.placed, removed), map(self._codec.placed, added))
+            codec = self._codec
+            kept, removed, added = difference(old, now, alike=codec.alike)
+            self._move(key, codec.all_placed(removed), codec.all_placed(added))
         if kept:
             self._rows[key] = kept
         else:

@@ -13,8 +13,10 @@ from typing import Any, Protocol
 
 from engram.codec.rows import Row
 from engram.image.found import Found, Subtotal
-from engram.image.ordered import Ordered, count_up_to, ordered, put, take
-from engram.model.read_model import ReadModel, Tally
+from engram.image.ordered import Ordered, following, ordered, put, take
+from engram.model.read_model import Ranking, ReadModel, Tally
+
+_LARGE = 2**62  # numbers up to here are whole, and finite, without a further look
 
 
 class RowIndex(Protocol):
@@ -42,15 +44,14 @@ class TextIndex(Protocol):
 
 
 class SortedRows:
-    """Rows by key, or by board and score: for each of these the sorted (order, owner, text)."""
+    """Rows by key, or by board and score: for each of these its entries in their order."""
 
     def __init__(self) -> None:
         self._places: dict[str, Ordered] = {}
 
     def add(self, owner: str, rows: Iterable[Row]) -> None:
         places = self._places
-        for row in rows:
-            place, entry = _entry(owner, row)
+        for place, entry in self._entries(owner, rows):
             entries = places.get(place)
             if entries is None:
                 places[place] = [entry]
@@ -59,8 +60,7 @@ class SortedRows:
 
     def remove(self, owner: str, rows: Iterable[Row]) -> None:
         places = self._places
-        for row in rows:
-            place, entry = _entry(owner, row)
+        for place, entry in self._entries(owner, rows):
             entries = places[place]
             take(entries, entry)
             if not entries:
@@ -69,33 +69,61 @@ class SortedRows:
     def load(self, rows: Iterable[tuple[str, Row]]) -> None:
         places: dict[str, list[Any]] = {}
         for owner, row in rows:
-            place, entry = _entry(owner, row)
-            places.setdefault(place, []).append(entry)
+            for place, entry in self._entries(owner, (row,)):
+                places.setdefault(place, []).append(entry)
         self._places = {place: ordered(entries) for place, entries in places.items()}
 
     def find(self, place: str, after: Found | None, limit: int) -> list[Found]:
         """The first so many rows of a key or board, after one that was seen."""
-        entries = self._places.get(place)
-        if entries is None:
-            return []
-        start = 0 if after is None else count_up_to(entries, after)
         found: list[Found] = []
-        # A page after the other, because the same row of the same entity counts once.
-        while len(found) < limit and start < len(entries):
-            page = entries[start : start + limit]
-            for entry in page:
-                if len(found) < limit and (not found or entry != found[-1]):
-                    found.append(Found(*entry))
-            start += len(page)
+        last = None if after is None else self._entry(after)
+        for entry in following(self._places.get(place, []), last):
+            if len(found) == limit:
+                break
+            if entry != last:  # the same row of the same entity counts once
+                found.append(self._found(entry))
+            last = entry
         return found
 
+    def _entries(self, owner: str, rows: Iterable[Row]) -> list[tuple[str, Any]]:
+        """Where rows belong, and what is kept of them there: a text, that of the owner before that of the row. A tuple
+        of both would be larger than they are, and slower to compare."""
+        head = _head(owner)
+        return [(place if type(place) is str else _place(place), head + text) for place, text in rows]
 
-def _entry(owner: str, row: Row) -> tuple[str, tuple[float, str, str]]:
-    if len(row) == 2:
-        place, text = row
-        return place if type(place) is str else _place(place), (0, owner, text)
-    place, score, text = row
-    return _place(place), (-_number(score), owner, text)
+    def _entry(self, found: Found) -> Any:
+        return _head(found.owner) + found.text
+
+    def _found(self, entry: Any) -> Found:
+        owner, _, text = entry.rpartition(_END)
+        return Found(0, owner.replace(_ESCAPED, _NUL) if _NUL in owner else owner, text)
+
+
+# After an owner, so that entries are in the order of their owners: less than anything that can be in one. JSON has
+# none of these characters.
+_NUL = "\0"
+_END = "\0\0"
+_ESCAPED = "\0\xff"
+
+
+def _head(owner: str) -> str:
+    return (owner.replace(_NUL, _ESCAPED) if _NUL in owner else owner) + _END
+
+
+class RankedRows(SortedRows):
+    """Rows by board and score, the highest first."""
+
+    def _entries(self, owner: str, rows: Iterable[Row]) -> list[tuple[str, Any]]:
+        return [
+            (place if type(place) is str else _place(place), (-_number(score), owner, text))
+            for place, score, text in rows
+        ]
+
+    def _entry(self, found: Found) -> Any:
+        return tuple(found)
+
+    def _found(self, entry: Any) -> Found:
+        return Found(*entry)
 
 
 class _Group:
@@ -194,7 +222,9 @@ def index_for(model: type[ReadModel], engine: TextIndex | None) -> Index:
     """An empty index; one with an engine is for a search."""
     if engine is not None:
         return SearchedRows(engine)
-    return TalliedRows() if issubclass(model, Tally) else SortedRows()
+    if issubclass(model, Tally):
+        return TalliedRows()
+    return RankedRows() if issubclass(model, Ranking) else SortedRows()
 
 
 def _place(place: Any) -> str:
@@ -204,6 +234,8 @@ def _place(place: Any) -> str:
 
 
 def _number(number: Any) -> float:
+    if type(number) is int and -_LARGE < number < _LARGE:  # by far the most common, and quickly told
+        return number
     if not (isinstance(number, int | float) and isfinite(number)):
         raise TypeError(f"{number!r} is not a number that can be put in order and added up")
     return number
