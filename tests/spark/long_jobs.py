@@ -9,8 +9,9 @@ import csv
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -32,9 +33,12 @@ from engram.spark.tables import Tables, tables_of
 
 from sample_apps.social import app as social
 from tests.spark.ledger import app as ledger
+from tests.spark.quick import QUICK
 from tests.spark.story import SOCIAL
 
 JOBS = ("rebuild", "repartition", "archive", "shadow", "export", "backfill")
+# One task of each is held; the others need a place too.
+SLOTS = len(JOBS) + 2
 # The step of each job in which it is held: where something is made, and not only read.
 _STEPS = {"rebuild", "_Make", "_Archive", "ShadowJob", "_Append"}
 
@@ -53,8 +57,8 @@ class Halfway:
     def release(self) -> None:
         self._held.unlink()
 
-    def are_there(self, names: Iterable[str]) -> bool:
-        return all((self.folder / f"{name}.held").exists() for name in names)
+    def missing(self) -> list[str]:
+        return [job for job in JOBS if not (self.folder / f"{job}.held").exists()]
 
     def run(self, name: str, spark: Spark, pieces: Sequence[Any], work: Any, **how: Any) -> list[Any]:
         """Instead of `run_batch`."""
@@ -91,32 +95,30 @@ class _Waiting:
 
 
 class LongJobs(NamedTuple):
-    """All jobs over one kind of log: a story of the social network that has ended with savepoint `noon`, and a source
-    for a backfill. What they make is in the folder."""
+    """All of them: over a story of the social network that has ended with savepoint `noon`, and a source for a
+    backfill. What they make is in the folder."""
 
-    kind: str
     folder: Path
-    halfway: Halfway
     story: str
     snapshots: str
     new_log: str
     filled_log: str
 
     @property
-    def names(self) -> dict[str, str]:
-        return {f"{self.kind}-{job}": job for job in JOBS}
+    def halfway(self) -> Halfway:
+        return Halfway(self.folder)
 
     def start(self, spark: Spark, threads: ThreadPoolExecutor) -> dict[str, Future[Any]]:
         """All at once."""
-        return {name: threads.submit(getattr(self, job), spark, name) for name, job in self.names.items()}
+        return {job: threads.submit(getattr(self, job), spark) for job in JOBS}
 
     # The jobs, each as its command runs it
 
-    def rebuild(self, spark: Spark, name: str) -> Any:
+    def rebuild(self, spark: Spark) -> Any:
         job = RebuildJob(reference=SOCIAL, log=self.story, snapshots=str(self.folder / "rebuilt"), every=10)
-        return run_rebuild(spark, social, job, [0, 1], run=partial(self.halfway.run, name))[0]
+        return run_rebuild(spark, social, job, [0, 1], run=partial(self.halfway.run, "rebuild"))[0]
 
-    def repartition(self, spark: Spark, name: str) -> Any:
+    def repartition(self, spark: Spark) -> Any:
         plan = plan_of(
             RepartitionOptions(
                 reference=SOCIAL,
@@ -128,15 +130,15 @@ class LongJobs(NamedTuple):
                 savepoint="noon",
             )
         )
-        return repartition(spark, plan, told=lambda *_: lambda _: None, run=partial(self.halfway.run, name))
+        return repartition(spark, plan, told=lambda *_: lambda _: None, run=partial(self.halfway.run, "repartition"))
 
-    def archive(self, spark: Spark, name: str) -> Any:
+    def archive(self, spark: Spark) -> Any:
         to = str(self.folder / "archive")
         plan = ArchivePlan(app=social.name, log=self.story, snapshots=self.snapshots, to=to, trim=False)
-        return archive(spark, plan, 2, on_progress=lambda _: None, run=partial(self.halfway.run, name))
+        return archive(spark, plan, 2, on_progress=lambda _: None, run=partial(self.halfway.run, "archive"))
 
-    def shadow(self, spark: Spark, name: str) -> Any:
-        run = partial(self.halfway.run, name)
+    def shadow(self, spark: Spark) -> Any:
+        run = partial(self.halfway.run, "shadow")
         return compare_versions(spark, self.shadow_job, on_progress=lambda _: None, run=run)
 
     @property
@@ -146,23 +148,23 @@ class LongJobs(NamedTuple):
         apps = {"old": SOCIAL, "new": SOCIAL, "old_path": ""}
         return ShadowJob(**apps, log=self.story, snapshots="", savepoint="", ends=ends, examples=5)
 
-    def export(self, spark: Spark, name: str) -> Any:
+    def export(self, spark: Spark) -> Any:
         tables = Tables(spark.session, tables_of(SOCIAL, log=self.story, snapshots=self.snapshots))
 
         def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
             for batch in batches:
                 yield batch
-                self.halfway.wait(name)
+                self.halfway.wait("export")
 
-        users = tables.ask("select key, size(following) as following from user")
+        users = tables.frame("user").selectExpr("key", "size(following) as following")
         return write_file([Sheet("user", users.mapInArrow(pass_on, users.schema))], self.exported, "csv")
 
     @property
     def exported(self) -> Path:
         return self.folder / "users.csv"
 
-    def backfill(self, spark: Spark, name: str) -> Any:
-        source, run = str(self.folder / "source.csv"), partial(self.halfway.run, name)
+    def backfill(self, spark: Spark) -> Any:
+        source, run = str(self.folder / "source.csv"), partial(self.halfway.run, "backfill")
         job = Backfill(app="tests.spark.ledger:app", log=self.filled_log, source=source, plans=self.plans)
         with closing(open_log(self.filled_log, ledger.name, partitions=2, create=True)) as log:
             finish_plans(spark, job, ledger, log, on_progress=lambda _: None, run=run)
@@ -180,15 +182,13 @@ class LongJobs(NamedTuple):
 
 
 def main() -> None:
-    jobs: list[LongJobs] = pickle.load(sys.stdin.buffer)
-    slots = sum(len(each.names) for each in jobs) + 2
+    jobs: LongJobs = pickle.load(sys.stdin.buffer)
     with (
-        Spark(name="dying", master=f"local[{slots}]", slots=1, log_file=jobs[0].folder / "dying.log") as spark,
-        ThreadPoolExecutor(slots) as threads,
+        Spark(name="dying", master=f"local[{SLOTS}]", slots=1, log_file=jobs.folder / "1.log", settings=QUICK) as spark,
+        ThreadPoolExecutor(len(JOBS)) as threads,
     ):
-        started = [future for each in jobs for future in each.start(spark, threads).values()]
-        for future in started:
-            future.result()
+        for future in as_completed(jobs.start(spark, threads).values()):
+            traceback.print_exception(future.exception())  # none can be done
 
 
 if __name__ == "__main__":

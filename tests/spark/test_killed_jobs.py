@@ -1,4 +1,4 @@
-"""Every long job, over both logs: the driver is killed in its middle, then, when it is run again, an executor is."""
+"""Every long job over Kafka: the driver is killed in its middle, then, when it is run again, an executor is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from engram.spark.session import Spark
 from sample_apps.social import app as social
 from sample_apps.social.user import User
 from tests.spark.ledger import app as ledger
-from tests.spark.long_jobs import JOBS, Halfway, LongJobs
+from tests.spark.long_jobs import JOBS, SLOTS, LongJobs
 from tests.spark.quick import QUICK
 from tests.spark.running import ROOT, START_S, eventually
 from tests.spark.story import PEOPLE, Story
@@ -44,11 +44,10 @@ from tests.spark.story import PEOPLE, Story
 pytestmark = pytest.mark.spark
 
 ROWS = 3000
-KINDS = ("sqlite", "kafka")
 
 
 class Told(NamedTuple):
-    """Of all jobs over one kind of log: what was wrong after the driver's end, and what each has given back at last."""
+    """What was wrong after the driver's end, and what each job has given back at last."""
 
     jobs: LongJobs
     wrong: list[str]
@@ -56,47 +55,35 @@ class Told(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, kafka: Brokers) -> Iterator[dict[str, Told]]:
+def told(tmp_path_factory: pytest.TempPathFactory, kafka: Brokers) -> Iterator[Told]:
     """Both kills, for all jobs at once: to start a Spark for each would take minutes."""
-    halfway = Halfway(tmp_path_factory.mktemp("halfway"))
-    with ExitStack() as open_stories:
-        made = [_made(kind, tmp_path_factory.mktemp(kind), halfway, kafka) for kind in KINDS]
-        jobs = [each for each, _ in made]
-        for _, story in made:
-            open_stories.callback(story.close)
-        halfway.hold()
+    folder = tmp_path_factory.mktemp("jobs")
+    urls = [kafka.url(f"{name}-{secrets.token_hex(4)}") for name in ("story", "new", "filled")]
+    with closing(Story(folder, urls[0])) as story:
+        story.live(savepoint="noon")
+        jobs = LongJobs(folder, story.url, story.snapshots, *urls[1:])
+        jobs.write_source(ROWS)
+        jobs.halfway.hold()
         _kill_driver(jobs)
-        wrong = [_half_done(each) for each in jobs]
-        halfway.hold()
-        results = _kill_executor(jobs)
-        yield {each.kind: Told(each, bad, results) for each, bad in zip(jobs, wrong, strict=True)}
+        wrong = _half_done(jobs)
+        jobs.halfway.hold()
+        yield Told(jobs, wrong, _kill_executor(jobs))
 
 
-def _made(kind: str, folder: Path, halfway: Halfway, kafka: Brokers) -> tuple[LongJobs, Story]:
-    def log(name: str) -> str:
-        return f"sqlite:{folder / name}.db" if kind == "sqlite" else kafka.url(f"{name}-{secrets.token_hex(4)}")
-
-    story = Story(folder, log("story"))
-    story.live(savepoint="noon")
-    jobs = LongJobs(kind, folder, halfway, story.url, story.snapshots, log("new"), log("filled"))
-    jobs.write_source(ROWS)
-    return jobs, story
-
-
-def _kill_driver(jobs: list[LongJobs]) -> None:
+def _kill_driver(jobs: LongJobs) -> None:
     driver = subprocess.Popen([sys.executable, "-m", "tests.spark.long_jobs"], cwd=ROOT, stdin=subprocess.PIPE)
     below: list[psutil.Process] = []
 
     def are_there() -> bool:
         assert driver.poll() is None, "it should have been killed"
         below[:] = psutil.Process(driver.pid).children(recursive=True)
-        return all(each.halfway.are_there(each.names) for each in jobs)
+        return not jobs.halfway.missing()
 
     try:
         assert driver.stdin is not None
         driver.stdin.write(pickle.dumps(jobs))
         driver.stdin.close()
-        assert eventually(are_there, START_S), sorted(path.name for path in jobs[0].halfway.folder.iterdir())
+        assert eventually(are_there, START_S), jobs.halfway.missing()
     finally:
         driver.kill()
         driver.wait()
@@ -125,29 +112,26 @@ def _opens(log: str) -> bool:
     return True
 
 
-def _kill_executor(jobs: list[LongJobs]) -> dict[str, Any]:
-    slots = len(KINDS) * len(JOBS) + 2
-    log_file = jobs[0].folder / "spark.log"
+def _kill_executor(jobs: LongJobs) -> dict[str, Any]:
+    master, log_file = f"local-cluster[1,{SLOTS},1024]", jobs.folder / "2.log"
     with (
-        Spark(
-            name="again", master=f"local-cluster[1,{slots},1024]", slots=slots, log_file=log_file, settings=QUICK
-        ) as spark,
-        ThreadPoolExecutor(slots) as threads,
+        Spark(name="again", master=master, slots=SLOTS, log_file=log_file, settings=QUICK) as spark,
+        ThreadPoolExecutor(len(JOBS)) as threads,
     ):
-        started = {name: future for each in jobs for name, future in each.start(spark, threads).items()}
+        started = jobs.start(spark, threads)
 
         def are_there() -> bool:
-            failed = [future.result() for future in started.values() if future.done()]
-            assert not failed, "none can be done"
-            return all(each.halfway.are_there(each.names) for each in jobs)
+            done = [future.result() for future in started.values() if future.done()]
+            assert not done, "none can be"
+            return not jobs.halfway.missing()
 
         try:
-            assert eventually(are_there, START_S), sorted(path.name for path in jobs[0].halfway.folder.iterdir())
+            assert eventually(are_there, START_S), jobs.halfway.missing()
             (executor,) = _executors(spark)
             os.kill(executor, signal.SIGKILL)
         finally:
-            jobs[0].halfway.release()
-        return {name: future.result(START_S) for name, future in started.items()}
+            jobs.halfway.release()
+        return {job: future.result(START_S) for job, future in started.items()}
 
 
 def _executors(spark: Spark) -> list[int]:
@@ -207,7 +191,7 @@ def check_archive(told: Told) -> None:
 
 
 def check_shadow(told: Told) -> None:
-    found = told.results[f"{told.jobs.kind}-shadow"]
+    found = told.results["shadow"]
     assert found == [told.jobs.shadow_job(partition, lambda *_: None) for partition in (0, 1)]
     assert sum(sum(each.compared.values()) for each in found) > len(PEOPLE)
     assert not any(each.different.total() for each in found)
@@ -220,7 +204,7 @@ def check_export(told: Told) -> None:
 
 
 def check_backfill(told: Told) -> None:
-    again = told.results[f"{told.jobs.kind}-backfill"]
+    again = told.results["backfill"]
     assert (again.appended, again.known, again.bad) == (0, ROWS, 0)
     found: dict[str, list[int]] = {}
     for partition in (0, 1):
@@ -239,10 +223,9 @@ CHECKS: dict[str, Callable[[Told], None]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("job", CHECKS)
-def test_a_long_job_that_was_killed_comes_to_the_same(told: dict[str, Told], job: str, kind: str):
+def test_a_long_job_that_was_killed_comes_to_the_same(told: Told, job: str):
     """SIGKILL of the driver, then SIGKILL of the executor of the second run: after it, all is as if nothing had been,
     and between the two nobody could take what was half done for whole."""
-    assert job not in told[kind].wrong
-    CHECKS[job](told[kind])
+    assert job not in told.wrong
+    CHECKS[job](told)
