@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import pipeline_frames
+from bench import backfill, pipeline_frames
 from bench.result import Result
 
 # In this order: each has a Spark of its own.
 PARTS: list[Callable[[Result], None]] = [
     pipeline_frames.scans,
     pipeline_frames.rebuilds,
+    backfill.backfills,
 ]
 
 

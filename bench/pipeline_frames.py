@@ -32,10 +32,10 @@ from engram.spark.batch import run_batch
 from engram.spark.rebuild import RebuildJob, Stretch
 from engram.spark.session import Spark
 
-from bench.hotpath import SESSIONS, app, traffic
 from bench.result import Aim, Result, Row
+from bench.workload import SESSIONS, app, traffic
 
-APP = "bench.hotpath:app"
+APP = "bench.workload:app"
 PARTITIONS = 4
 COMMANDS = 1_000_000
 ROUNDS = 3

@@ -19,7 +19,7 @@ from engram.model.effects import Place
 from engram.shard.rebuild import Rebuilt
 from engram.shard.reference import resolve_app
 from engram.shard.survey import Survey
-from engram.spark.batch import run_batch
+from engram.spark.batch import Run, run_batch
 from engram.spark.rebuild import RebuildJob, Stretch
 from engram.spark.session import Spark
 
@@ -57,14 +57,16 @@ def rebuild_snapshots(options: RebuildOptions, spark_options: SparkOptions) -> N
     _tell(app, rebuilt, aside, time.monotonic() - started, json=options.json)
 
 
-def run_rebuild(spark: Spark, app: App, job: RebuildJob, partitions: Sequence[int]) -> tuple[list[Rebuilt], int]:
+def run_rebuild(
+    spark: Spark, app: App, job: RebuildJob, partitions: Sequence[int], *, run: Run = run_batch
+) -> tuple[list[Rebuilt], int]:
     """What came of each partition, and how many snapshots of the app were set aside."""
     count = len(partitions)
-    surveys = run_batch(spark, partitions, job.survey, on_progress=progress_of("reading", "records", count))
+    surveys = run(spark, partitions, job.survey, on_progress=progress_of("reading", "records", count))
     stretches = checked(app, surveys, anew=job.anew)
-    rebuilt = run_batch(spark, stretches, job.rebuild, on_progress=progress_of("rebuilding", "records", count))
+    rebuilt = run(spark, stretches, job.rebuild, on_progress=progress_of("rebuilding", "records", count))
     show_progress("installing ...")
-    aside = sum(run_batch(spark, rebuilt, job.install))
+    aside = sum(run(spark, rebuilt, job.install))
     job.clear()
     return rebuilt, aside
 

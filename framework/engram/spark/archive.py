@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engram.errors import Corrupt, Misuse
 from engram.log.archive.archive import Archive
@@ -15,12 +15,9 @@ from engram.log.scan import scan
 from engram.snapshots.manifest import Manifest
 from engram.snapshots.open import open_storage, open_store
 from engram.snapshots.parted import PartedSnapshots
-from engram.spark.batch import run_batch
+from engram.spark.batch import Run, run_batch
 from engram.spark.progress import Progress, Tell
 from engram.spark.session import Spark
-
-# How the job is run: `run_batch`, unless a test puts something between.
-Run = Callable[..., list[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from engram.log.base import READ_BYTES, RECORD_COMMANDS, Entry, Log
 from engram.log.open import open_log
 from engram.log.scan import scan
 from engram.model.app import App
-from engram.spark.batch import run_batch, spark_problems
+from engram.spark.batch import Run, run_batch, spark_problems
 from engram.spark.packing import CHECKED, KNOWN, PACKED, Check, Pack
 from engram.spark.plan import Plan, Planned, Seal
 from engram.spark.progress import Progress, ProgressListener, Tell
@@ -57,13 +57,15 @@ class Added(NamedTuple):
     bad_rows: Path
 
 
-def finish_plans(spark: Spark, job: Backfill, app: App, log: Log, *, on_progress: OnProgress) -> list[Added]:
+def finish_plans(
+    spark: Spark, job: Backfill, app: App, log: Log, *, on_progress: OnProgress, run: Run = run_batch
+) -> list[Added]:
     """Appends what earlier runs have planned and not ended. Raises `Misuse` if they were for another log."""
     plans = Plan.sealed_in(job.plans)
     for plan in plans:
         _check_log(plan, app, log)
     unfinished = [plan for plan in plans if not plan.is_done]
-    return [append_plan(spark, job, app, plan, on_progress=on_progress) for plan in unfinished]
+    return [append_plan(spark, job, app, plan, on_progress=on_progress, run=run) for plan in unfinished]
 
 
 def make_plan(spark: Spark, job: Backfill, app: App, log: Log, *, on_progress: OnProgress) -> Plan:
@@ -98,12 +100,14 @@ def make_plan(spark: Spark, job: Backfill, app: App, log: Log, *, on_progress: O
     return plan
 
 
-def append_plan(spark: Spark, job: Backfill, app: App, plan: Plan, *, on_progress: OnProgress) -> Added:
+def append_plan(
+    spark: Spark, job: Backfill, app: App, plan: Plan, *, on_progress: OnProgress, run: Run = run_batch
+) -> Added:
     """Appends what is not in the log yet of a plan. Run again, also beside a run of it, it has the same effect."""
     seal = plan.read_seal()
     pieces = [partition for partition, count in enumerate(seal.commands) if count]
     work = _Append(job.log, app.name, plan, seal)
-    appended = sum(run_batch(spark, pieces, work, on_progress=on_progress))
+    appended = sum(run(spark, pieces, work, on_progress=on_progress))
     plan.mark_done()
     return Added(appended, sum(seal.commands) - appended, seal.known, seal.bad, plan.bad_rows)
 

@@ -20,6 +20,8 @@ D = TypeVar("D")
 # Runs in an executor, for one piece. It may run again, also while a first run of it is still alive somewhere: what it
 # leaves behind must be the same.
 Work = Callable[[P, Tell], D]
+# How a step of a job is run: `run_batch`, unless a test puts something between.
+Run = Callable[..., list[Any]]
 
 
 def run_batch(

@@ -6,17 +6,16 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engram.reshape.partition import Survey, opened
 from engram.reshape.plan import Plan, check_still, check_target
 from engram.reshape.share import Share
-from engram.spark.batch import run_batch
+from engram.spark.batch import Run, run_batch
 from engram.spark.progress import Progress, Tell
 from engram.spark.session import Spark
 
-# How a step of the job is run, and what hears of it: `run_batch`, unless a test puts something between.
-Run = Callable[..., list[Any]]
+# What hears of a step of the job.
 Told = Callable[[str, int], Callable[[Progress], None]]
 
 

@@ -17,7 +17,7 @@ from engram.shard.reference import resolve_app_at
 from engram.shard.shadow import Difference, Kind, Shadow
 from engram.snapshots.base import SnapshotStore
 from engram.snapshots.open import open_store
-from engram.spark.batch import run_batch
+from engram.spark.batch import Run, run_batch
 from engram.spark.progress import Progress, Tell
 from engram.spark.session import Spark
 
@@ -68,9 +68,11 @@ class Compared(NamedTuple):
     examples: list[Difference]
 
 
-def compare_versions(spark: Spark, job: ShadowJob, *, on_progress: Callable[[Progress], None]) -> list[Compared]:
+def compare_versions(
+    spark: Spark, job: ShadowJob, *, on_progress: Callable[[Progress], None], run: Run = run_batch
+) -> list[Compared]:
     """The comparison of each partition. Nothing is written anywhere: run again, it says the same."""
-    return run_batch(spark, list(range(len(job.ends))), job, on_progress=on_progress)
+    return run(spark, list(range(len(job.ends))), job, on_progress=on_progress)
 
 
 def _load(image: Image, store: SnapshotStore, savepoint: str) -> None:
