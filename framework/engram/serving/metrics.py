@@ -174,8 +174,8 @@ class Metrics:
         self._requests.labels(self._app, route, method, status).inc()
         self._seconds.labels(self._app, route).observe(seconds)
 
-    def acknowledged(self, command: str) -> None:
-        self._acknowledged.labels(self._app, command).inc()
+    def acknowledged(self, command: str, count: int) -> None:
+        self._acknowledged.labels(self._app, command).inc(count)
 
     def answered(self, query: str) -> None:
         self._answered.labels(self._app, query).inc()

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from engram.errors import Misuse
 from engram.model.position import Position
 from engram.model.principal import Principal
+from engram.serving.commands import CommandId
 from engram.serving.guard import scoped
-from engram.serving.service import CommandId
 
 MAX_SECONDS = 60.0
 DEFAULT_SECONDS = 10.0
