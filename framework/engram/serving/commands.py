@@ -73,6 +73,8 @@ class CommandsDoor:
         self._router = router
         self._writer = writer
         self._metrics = metrics
+        self._appending = 0
+        metrics.appending.set_function(lambda: self._appending)
         self._spans = spans
         self._on_logged = on_logged
         self._loop = asyncio.get_running_loop()
@@ -142,11 +144,11 @@ class CommandsDoor:
                 submitted.append((partition, envelope, (appended, number)))
         began = self._spans.begin()
         self._group.submit_many(submitted)
-        self._metrics.appending.inc(len(submitted))
+        self._appending += len(submitted)
         try:
             await appended.wait()
         finally:
-            self._metrics.appending.dec(len(submitted))
+            self._appending -= len(submitted)
         acknowledged: Counter[str] = Counter()
         for _, envelope, (_, number) in submitted:
             position = appended.results[number]

@@ -42,6 +42,7 @@ class Guard:
         self._most_in_flight = limits.in_flight
         self._app = app
         self._metrics = metrics
+        metrics.in_flight.set_function(lambda: self._in_flight)  # when somebody looks, and not with every request
         self.body_bytes = limits.body_bytes
 
     @property
@@ -57,7 +58,6 @@ class Guard:
             if self._in_flight >= self._most_in_flight and not always:
                 return self._overloaded()
             self._in_flight += 1
-            self._metrics.in_flight.set(self._in_flight)
             try:
                 await self._admit(request, rule)
                 return await endpoint(request)
@@ -69,7 +69,6 @@ class Guard:
                 return of_error(error)
             finally:
                 self._in_flight -= 1
-                self._metrics.in_flight.set(self._in_flight)
 
         return guarded
 
