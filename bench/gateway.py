@@ -32,8 +32,8 @@ from bench.served import served
 from bench.workload import Click, Impression, Sent, app, traffic
 
 PARTITIONS = 4
-CONNECTIONS = 64
-REPETITIONS = 5
+CONNECTIONS = 256
+REPETITIONS = 3
 SECONDS = 3.0
 BATCH = 1000
 BATCHES = 40
@@ -55,7 +55,7 @@ _KINDS = {
 
 def measure() -> Result:
     rng = random.Random(11)
-    commands = list(traffic(rng, CONNECTIONS * 100, tweets=TWEETS))
+    commands = list(traffic(rng, CONNECTIONS * 25, tweets=TWEETS))
     singles = [_single(command) for command in commands]
     bare = [request(f"/bare/{name}?key={key}", json.dumps(body).encode()) for name, key, body in commands]
     rates: dict[str, list[float]] = {"bare": [], "single": [], "batch": [], "client": [], "client, single": []}

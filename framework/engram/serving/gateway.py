@@ -26,6 +26,7 @@ from engram.serving.access import Access
 from engram.serving.bounds import Bounds
 from engram.serving.command_routes import many_commands, one_command
 from engram.serving.events import MAX_PAGE_EVENTS, PAGE_EVENTS
+from engram.serving.exact import ExactPaths
 from engram.serving.failed import Dropped, FailedCommandDetail, Retried
 from engram.serving.guard import EVERYBODY, OPERATORS, Endpoint, Guard
 from engram.serving.metrics import Metrics
@@ -62,6 +63,8 @@ def build_gateway(service: Service, access: Access | None = None) -> FastAPI:
     # Newer FastAPIs make spans of their own: two of each request would be one too many, and older ones make none.
     alone = {"tracing": False}
     api: FastAPI = FastAPIOffline(title=f"{app.name}, on Engram", version=str(app.version), telemetry=alone)
+    exact: dict[tuple[str, str], Endpoint] = {}
+    api.add_middleware(ExactPaths, table=exact)
     base = f"/api/{app.name}"
 
     def route(
@@ -69,7 +72,10 @@ def build_gateway(service: Service, access: Access | None = None) -> FastAPI:
     ) -> None:
         guarded = guard.before(_answered(endpoint), rule, always=always)
         measured = _measured(service.metrics, name or path, guarded)
-        api.add_route(path, service.spans.request(name or path, measured), methods=list(methods))
+        whole = service.spans.request(name or path, measured)
+        api.add_route(path, whole, methods=list(methods))
+        if "{" not in path:
+            exact.update(((method, path), whole) for method in methods)
 
     for name, command in app.commands.items():
         path = f"{base}/{entity_of(command).__engram__.name}/commands/{name}"
