@@ -16,8 +16,9 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -46,6 +47,9 @@ _ONE_BY_ONE = 1000
 _PAUSE_S = 0.001
 _PAGE = 4096
 _PAGES = 1000
+
+
+Way = Callable[[str, Command[Tweet, None]], Awaitable[object]]
 
 
 def measure() -> Result:
@@ -121,13 +125,16 @@ async def _measure_log(result: Result, floor: _Floor, name: str, url: str) -> fl
         rng = random.Random(3)
         for _ in range(20):
             await asyncio.gather(*(_send(running.service, rng) for _ in range(SENDERS)))
-        alone = []
         floor.look()
-        for _ in range(ROUND_TRIPS // 2):
-            started = time.perf_counter()
-            await _send(running.service, rng)
-            alone.append(1000 * (time.perf_counter() - started))
-        _add(result, f"{name}, one after the other", alone)
+        handled = partial(running.service.send, seconds=_REPLY_S)
+        ways: list[tuple[str, Way]] = [("until it is logged", running.service.submit), ("until its reply", handled)]
+        for until, send in ways:
+            times = []
+            for _ in range(ROUND_TRIPS // 2):
+                started = time.perf_counter()
+                await send(*_command(rng))
+                times.append(1000 * (time.perf_counter() - started))
+            _add(result, f"{name}, one after the other, {until}", times)
         p50 = []
         for rate, seconds in SECONDS.items():
             floor.look()
@@ -193,11 +200,14 @@ async def _open_loop(service: Service, rng: random.Random, rate: float, seconds:
 
 
 async def _send(service: Service, rng: random.Random) -> None:
+    await service.send(*_command(rng), seconds=_REPLY_S)
+
+
+def _command(rng: random.Random) -> tuple[str, Command[Tweet, None]]:
     key = f"t{rng.randrange(TWEETS)}"
-    command: Command[Tweet, None] = Impression(user="u1")
     if rng.random() < 0.3:
-        command = Click(user="u1", url="https://example.org/1")
-    await service.send(key, command, seconds=_REPLY_S)
+        return key, Click(user="u1", url="https://example.org/1")
+    return key, Impression(user="u1")
 
 
 def _add(result: Result, case: str, times: list[float], cuts: tuple[float, ...] = (50, 99, 99.9)) -> float:
