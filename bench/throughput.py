@@ -32,7 +32,7 @@ KEYS = (100, 10_000, 1_000_000)
 MEASURED = 400_000
 SLOW = 2_000  # commands for those who take a thousandth of a second for one
 REPETITIONS = 5
-SPARK_REPETITIONS = 3  # each takes seconds, whatever is in it
+SPARK_REPETITIONS = 2  # each takes seconds, whatever is in it
 PARTITIONS = 4
 _RECORDS_AT_ONCE = 200
 
