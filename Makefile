@@ -31,7 +31,7 @@ check: $(READY) ## ruff, mypy, import-linter, and that generated docs and the ap
 	@$(BIN)/python docs/reference/generate.py --check
 	@$(BIN)/engram schema check sample_apps.social:app && $(BIN)/engram schema check sample_apps.impressions:app
 
-bench: $(READY) java ## Measure (NAME=hotpath for one); results in bench/results/
+bench: $(READY) java ## Measure (NAME=hotpath for one); tables and plots in bench/results/
 	@$(BIN)/python -m bench $(NAME)
 
 chaos: $(READY) java ## Break brokers and shards under load, and compare; with MINUTES=20 SEED=0 everything, drawn by the seed

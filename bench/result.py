@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.plot import plot
+
 FOLDER = Path(__file__).parent / "results"
+_PACKAGES = ("engram", "pydantic", "msgspec", "pyspark", "kafka-python", "fastapi", "uvicorn")
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,47 @@ class Aim:
     met: bool
 
 
+@dataclass(frozen=True)
+class Machine:
+    """Where and with what it was measured; `load` is how much was going on when it began."""
+
+    python: str
+    cores: int
+    cpu: str
+    memory_gb: int
+    load: float
+    versions: dict[str, str]
+
+    @classmethod
+    def here(cls) -> Machine:
+        found = {package: version(package) for package in _PACKAGES}
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        load = round(os.getloadavg()[0], 2)
+        return cls(platform.python_version(), os.cpu_count() or 1, _cpu(), round(memory), load, found)
+
+    def __str__(self) -> str:
+        versions = ", ".join(f"{package} {found}" for package, found in self.versions.items())
+        where = f"{self.cores} cores ({self.cpu}), {self.memory_gb} GB, load {self.load} at the start"
+        return f"Python {self.python}, {where}; {versions}"
+
+
+def _cpu() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
 @dataclass
 class Result:
     title: str
     rows: list[Row] = field(default_factory=list)
     aims: list[Aim] = field(default_factory=list)
+    machine: Machine = field(default_factory=Machine.here)
 
     def publish(self, name: str) -> None:
-        """Prints the tables and writes `bench/results/NAME.json`."""
+        """Prints the tables, and writes `bench/results/NAME.json` and a plot beside it."""
         console = Console(width=110)
         table = Table(title=self.title, title_justify="left")
         for column in ("case", "median", "unit", "spread"):
@@ -60,12 +97,12 @@ class Result:
         console.print(table)
         for aim in self.aims:
             console.print(f"  {'met   ' if aim.met else 'MISSED'} {aim.name}: {aim.value} (aim: {aim.aim})")
-        machine = {"python": platform.python_version(), "cores": os.cpu_count(), "system": platform.machine()}
-        versions = {package: version(package) for package in ("engram", "pydantic", "msgspec", "pyspark")}
         FOLDER.mkdir(exist_ok=True)
-        content = {"machine": machine, "versions": versions, **asdict(self)}
+        content = asdict(self)
         (FOLDER / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
-        console.print(f"  {platform.python_version()}, {os.cpu_count()} cores; bench/results/{name}.json")
+        plot(self.title, content["rows"], FOLDER / f"{name}.png")
+        console.print(f"  {self.machine}")
+        console.print(f"  bench/results/{name}.json, {name}.png")
 
 
 def _rounded(value: float) -> float:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import uvicorn
 from engram import App
 from engram.clock import system_clock
-from engram.log.sqlite import SqliteLog
+from engram.log.open import open_log
 from engram.serving.gateway import build_gateway
 from engram.serving.registry import Registry
 from engram.serving.router import Router
@@ -36,18 +36,22 @@ class Served(NamedTuple):
 
 
 @asynccontextmanager
-async def served(app: App, reference: str, partitions: int) -> AsyncIterator[Served]:
-    """Runs until the context ends. The router is one of its own, beside the service's."""
+async def served(app: App, reference: str, partitions: int, *, log: str = "") -> AsyncIterator[Served]:
+    """Runs until the context ends, over a SQLite log or the one at the URL `log`. The router is one of its own, beside
+    the service's."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP) as s:
-        log = SqliteLog(Path(folder) / "log.db", app.name, partitions=partitions, create=True)
+        url = log or f"sqlite:{folder}/log.db"
+        opened = open_log(url, app.name, partitions=partitions, create=True)
         registry = Registry()
         registry.start()
-        service = Service(app, log, registry, clock=system_clock)
+        service = Service(app, opened, registry, clock=system_clock)
         s.bind(("127.0.0.1", 0))
         config = uvicorn.Config(build_gateway(service, None), log_level="warning", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[s]))
-        shard = multiprocessing.get_context("spawn").Process(target=_run, args=(_spec(reference, folder, registry),))
+        shard = multiprocessing.get_context("spawn").Process(
+            target=_run, args=(_spec(reference, url, folder, registry),)
+        )
         shard.start()
         router = Router(registry, "bench")
         try:
@@ -63,14 +67,14 @@ async def served(app: App, reference: str, partitions: int) -> AsyncIterator[Ser
             router.close()
             await service.close()
             registry.close()
-            log.close()
+            opened.close()
 
 
-def _spec(reference: str, folder: str, registry: Registry) -> ShardSpec:
+def _spec(reference: str, url: str, folder: str, registry: Registry) -> ShardSpec:
     return ShardSpec(
         app=reference,
         path=tuple(entry or str(Path.cwd()) for entry in sys.path),
-        log=f"sqlite:{folder}/log.db",
+        log=url,
         snapshots=f"file:{folder}/snapshots",
         keep=2,
         copy=f"{folder}/copy",

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 from engram.dev.kafka import Brokers
 from engram.log.base import Log
@@ -24,12 +25,14 @@ from bench.redis_server import redis_server
 from bench.result import Aim, Result, Row
 from bench.rivals import Handle, eventsourcing_library, write_back, write_through, write_through_packed
 from bench.shards import shards
+from bench.spark_rivals import spark, transform_with_state
 from bench.workload import Bare, Sender, Sent, app, bare_texts, every_tweet, traffic
 
 KEYS = (100, 10_000, 1_000_000)
 MEASURED = 400_000
 SLOW = 2_000  # commands for those who take a thousandth of a second for one
 REPETITIONS = 5
+SPARK_REPETITIONS = 2  # each takes seconds, whatever is in it
 PARTITIONS = 4
 _RECORDS_AT_ONCE = 200
 
@@ -41,10 +44,10 @@ def measure() -> Result:
         f"Throughput: impressions and clicks, {REPETITIONS} x {MEASURED:,} commands, {PARTITIONS} partitions"
     )
     ratios: dict[int, float] = {}
-    with Brokers() as brokers:
+    with Brokers() as brokers, spark() as session:
         for keys in KEYS:
             print(f"  {keys:,} keys ...", flush=True)
-            rates = _rates(keys, brokers)
+            rates = _rates(keys, brokers, session)
             for case, values in rates.items():
                 result.rows.append(Row.of(f"{keys:>9,} keys  {case}", values, "commands/s"))
             ratios[keys] = _ratio(rates["engram, SQLite, 1 shard"], rates["bare loop"])
@@ -52,7 +55,7 @@ def measure() -> Result:
     return result
 
 
-def _rates(keys: int, brokers: Brokers) -> Rates:
+def _rates(keys: int, brokers: Brokers, session: Any) -> Rates:
     rng = random.Random(7)
     rounds = [list(traffic(rng, MEASURED, tweets=keys)) for _ in range(REPETITIONS)]
     with ExitStack() as stack:
@@ -71,6 +74,9 @@ def _rates(keys: int, brokers: Brokers) -> Rates:
             for case, log, sender, running in ours:
                 _append(log, sender, commands)
                 rates.setdefault(case, []).append(len(commands) / running.seconds())
+        for commands in rounds[:SPARK_REPETITIONS]:
+            found = transform_with_state(session, bare_texts(commands[:SLOW]))
+            rates.setdefault("Spark, transformWithStateInPandas", []).append(found)
     return rates
 
 

@@ -68,18 +68,19 @@ def traffic(rng: random.Random, count: int, clicks: float = 0.3, *, tweets: int 
 
 
 class Sender:
-    """Commands as records, as a gateway with many sessions would write them."""
+    """Commands as records, as a gateway with many sessions would write them; their names begin with `name`."""
 
-    def __init__(self, partitions: int = 1) -> None:
+    def __init__(self, partitions: int = 1, *, name: str = "s") -> None:
         self._partitions = partitions
+        self._name = name
         self._sequence = 0
 
     def entries(self, commands: Sequence[Sent], batch: int = BATCH) -> list[Entry]:
         envelopes: list[list[Envelope]] = [[] for _ in range(self._partitions)]
         for name, key, body in commands:
             self._sequence += 1
-            session = f"s{self._sequence % SESSIONS}"
-            partition = partition_of(key, self._partitions)
+            session = f"{self._name}{self._sequence % SESSIONS}"
+            partition = partition_of(key, self._partitions) if self._partitions > 1 else 0
             envelopes[partition].append(Envelope(name, 1, key, json.dumps(body).encode(), session, self._sequence))
         return [
             Entry(partition, Kind.COMMANDS, system_clock(), encode_commands(of_one[start : start + batch], "bench"))

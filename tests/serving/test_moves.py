@@ -55,7 +55,7 @@ def test_a_client_that_sends_again_meanwhile_is_counted_once(fragile: RunningApp
             await _until(lambda: fragile.log.end(partition) > end + 2)
             await asyncio.to_thread(fragile.start_shard, lost.number, lost.partitions)
             reply = await sending
-            client._timeout = SECONDS
+            client._line.timeout = SECONDS
             return reply, await client.ask("again", Value())
 
     assert asyncio.run(talk()) == (1, 1)

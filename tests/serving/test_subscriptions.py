@@ -280,7 +280,7 @@ def test_the_client_comes_back_after_a_lost_connection(counters: RunningApp):
 
 
 def _open_connections(client: Client) -> Iterator[asyncio.Transport]:
-    connector = client._http().connector
+    connector = client._line._http().connector
     assert connector is not None
     for protocol in connector._acquired:
         yield protocol.transport  # type: ignore[misc]  # it is connected

@@ -2,7 +2,7 @@
 
 from typing import Any, assert_type
 
-from engram import Client, Position, Ranked, Rejected, Token, Totals
+from engram import Client, EngramError, Position, Ranked, Rejected, Token, Totals
 from engram.image.outcome import Verdict
 from engram.serving.failed import Dropped, FailedCommands
 from engram.serving.rows import Rows
@@ -22,6 +22,11 @@ async def replies(client: Client) -> None:
     assert_type(await client.send("ada", Publish(text="x"), wait="effects"), str)
     await client.send("ada", Publish(text="x"), wait="everything")  # type: ignore[arg-type]  # there is no such thing
     assert_type(await client.submit("ada", Publish(text="x")), Position)
+    assert_type(
+        await client.send_many([("ada", Publish(text="x")), ("bob", Publish(text="y"))]), list[str | EngramError]
+    )
+    await client.send_many([("ada", Publish(text="x")), ("ada", Follow(whom="bob"))])  # of different replies
+    await client.send_many([Publish(text="x")])  # type: ignore[arg-type]  # for whom
     assert_type(client.token, Token | None)
     await client.send("ada", Follow(whom="bob"))
     await client.broadcast(BanWord(word="x"))

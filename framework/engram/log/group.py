@@ -17,6 +17,8 @@ from engram.model.position import Position
 from engram.worker import NewWorker, ThreadWorker, Worker
 
 Settled = list[tuple[Any, Position | EngramError]]
+Submitted = tuple[int, Envelope, Any]
+"""A command with its partition and its ticket."""
 
 
 # Lanes for a log with independent partitions: enough that one that is away does not hold up the others.
@@ -40,11 +42,23 @@ class GroupCommit:
         new_worker: NewWorker = ThreadWorker,
     ) -> None:
         lanes = min(log.partitions, _LANES) if log.independent else 1
+        self._on_settled = on_settled
         self._lanes = [_Lane(log, writer, clock, on_settled, new_worker("engram-append")) for _ in range(lanes)]
 
     def submit(self, partition: int, envelope: Envelope, ticket: Any) -> None:
         """Queues a command. Its ticket comes back through `on_settled`."""
-        self._lanes[partition % len(self._lanes)].submit(partition, envelope, ticket)
+        self._lanes[partition % len(self._lanes)].submit([(partition, envelope, ticket)])
+
+    def submit_many(self, commands: Sequence[Submitted]) -> None:
+        """Queues commands together, so that those of one partition come into one record. What comes after `close` is
+        settled with that."""
+        lanes = len(self._lanes)
+        for number, lane in enumerate(self._lanes):
+            of_lane = [command for command in commands if command[0] % lanes == number] if lanes > 1 else commands
+            try:
+                lane.submit(of_lane)
+            except Unavailable as problem:
+                self._on_settled([(ticket, problem) for _, _, ticket in of_lane])
 
     def close(self) -> None:
         """Appends what is waiting, then ends."""
@@ -66,15 +80,18 @@ class _Lane:
         self._on_settled = on_settled
         self._worker = worker
         self._lock = threading.Lock()
-        self._waiting: list[tuple[int, Envelope, Any]] = []
+        self._waiting: list[Submitted] = []
         self._closing = False
 
-    def submit(self, partition: int, envelope: Envelope, ticket: Any) -> None:
+    def submit(self, commands: Sequence[Submitted]) -> None:
+        if not commands:
+            return
         with self._lock:
             if self._closing:
                 raise Unavailable("The application is stopping; the command was not logged. Send it again later.")
-            self._waiting.append((partition, envelope, ticket))
-            if len(self._waiting) == 1:  # what comes until the worker is there goes with it
+            first = not self._waiting
+            self._waiting.extend(commands)
+            if first:  # what comes until the worker is there goes with it
                 self._worker.submit(self._commit_waiting)
 
     def expect_end(self) -> None:
@@ -89,7 +106,7 @@ class _Lane:
             taken, self._waiting = self._waiting, []
         self._commit(taken)
 
-    def _commit(self, taken: list[tuple[int, Envelope, Any]]) -> None:
+    def _commit(self, taken: list[Submitted]) -> None:
         # A stable sort: the order within a partition stays that of submission.
         taken.sort(key=itemgetter(0))
         entries: list[Entry] = []
@@ -113,5 +130,5 @@ class _Lane:
         self._on_settled(settled)
 
 
-def _sizes(submitted: Sequence[tuple[int, Envelope, Any]]) -> list[int]:
+def _sizes(submitted: Sequence[Submitted]) -> list[int]:
     return [len(envelope.body) + len(envelope.key) for _, envelope, _ in submitted]

@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-import aiohttp
+import msgspec
 from pydantic import TypeAdapter
 
 from engram.codec.codec import Codec
 from engram.codec.values import adapter_of, result_adapter
-from engram.errors import (
-    Ahead,
-    Behind,
-    Corrupt,
-    Denied,
-    EngramError,
-    Foreign,
-    Gap,
-    Misuse,
-    Quarantined,
-    Rejected,
-    Unauthenticated,
-    Unavailable,
-    Unsettled,
-)
+from engram.errors import EngramError, Unavailable
 from engram.model.app import App, entity_of
 from engram.model.command import Broadcast, Command
 from engram.model.entity import EVERYWHERE, Entity, Shared
-from engram.model.event import Event
 from engram.model.position import Position
 from engram.model.query import Query
 from engram.model.read_model import Lookup, Ranked, Ranking, ReadModel, Search, Tally, Totals, place_of, row_of
 from engram.model.token import Token
 from engram.serving.asking import AskingSpans
 from engram.serving.failed import Dropped, FailedCommandDetail, FailedCommands, Retried
-from engram.serving.messages import server_sent
+from engram.serving.http_line import LONGEST_WAIT_S, HttpLine
+from engram.serving.messages import ServerSent
+from engram.serving.raised import error_of
+from engram.serving.received import EventReceived, received
 from engram.serving.rows import Rows
+from engram.serving.sessions import Sessions
 from engram.serving.taken import SnapshotsTaken
 from engram.serving.topic import refusal
 
@@ -55,31 +41,21 @@ E = TypeVar("E", bound=Entity)
 S = TypeVar("S", bound=Shared)
 Wait = Literal["reply", "effects"]
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
-# The server answers within the timeout; this much more covers the way there and back.
-_GRACE_S = 5.0
-# The gateway waits no longer for the next event.
-_LONGEST_WAIT_S = 60.0
-# A token of a thousand partitions takes some 12,000 bytes, and must be read.
-_HEADER_BYTES = 64 * 1024
+
+class _Result(msgspec.Struct):
+    """What became of a command; `reply` as it came, to be read by the command's own type."""
+
+    reply: msgspec.Raw = msgspec.Raw(b"null")
+    position: str = ""
+    problem: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventReceived:
-    """An event and where it comes from. `cursor` is where to go on after it: keep it with what you made of the event.
+class _Results(msgspec.Struct):
+    replies: list[_Result]
 
-    `id` is its own for ever: doubles, if you ever go back, have the same. `cause` is the position of the command that
-    emitted it, `root` of the one that began the chain, `key` the entity's.
-    """
 
-    event: Event
-    id: str
-    key: str
-    time: datetime
-    cause: str
-    root: str | None
-    cursor: str
+_read_result = msgspec.json.Decoder(_Result).decode
+_read_results = msgspec.json.Decoder(_Results).decode
 
 
 class Client:
@@ -97,18 +73,17 @@ class Client:
     def __init__(
         self, url: str, app: App, *, timeout: float = 10.0, patience: float = 30.0, token: str | None = None
     ) -> None:
-        self._base = f"{url.rstrip('/')}/api/{app.name}"
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        base = f"{url.rstrip('/')}/api/{app.name}"
+        self._line = self._open_line(base, timeout=timeout, patience=patience, headers=headers)
         self._app = app
-        self._timeout = timeout
-        self._patience = patience
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._session: aiohttp.ClientSession | None = None  # made on first use, on the loop that uses it
-        self._name = secrets.token_hex(8)
-        self._opened = 0
-        self._free: deque[tuple[str, int]] = deque()
+        name = secrets.token_hex(8)
+        self._sessions, self._batches = Sessions(f"{name}."), Sessions(f"{name}.b")
         self._results: dict[type[Any], TypeAdapter[Any]] = {}
-        self._seen: Token | None = None
         self._spans = AskingSpans.made()
+
+    def _open_line(self, base: str, **how: Any) -> HttpLine:
+        return HttpLine(base, **how)
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,8 +104,45 @@ class Client:
         word within `patience`; then it is not known whether the command was or will be handled. `Unsettled` means that
         it was, and that of its effects this is not known: they may be on their way.
         """
-        content = await self._send(key, command, wait, idempotency_key)
-        return self._result(type(command), content["reply"])  # type: ignore[no-any-return]  # by the command's type
+        result = await self._send(key, command, wait, idempotency_key)
+        return self._adapter(type(command)).validate_json(bytes(result.reply))  # type: ignore[no-any-return]  # by its type
+
+    async def send_many(
+        self, commands: Iterable[tuple[str, Command[Any, R]]], *, idempotency_keys: Sequence[str] | None = None
+    ) -> list[R | EngramError]:
+        """Sends many commands in one request, each with the key of its entity, and returns for each of them, in their
+        order, its reply, or the exception that `send` would have raised.
+
+            replies = await client.send_many(("ada", Follow(whom=name)) for name in ("bob", "cleo"))
+
+        Each stands for itself: there is no transaction around them, and one that is refused leaves the others as they
+        are. Those of one entity are handled in their order. One to a thousand, and a mebibyte; send more in several
+        calls. As with `send`, what got no reply is sent again with the same ids for up to `patience` seconds.
+
+        Raises what concerns all of them: `Misuse` for too many, `Unauthenticated`, `Unavailable` if there was no word.
+        """
+        given = list(commands)
+        keys: Sequence[str | None] = [None] * len(given) if idempotency_keys is None else idempotency_keys
+        entries = [_entry(key, command, once) for (key, command), once in zip(given, keys, strict=True)]
+        latest: list[R | EngramError] | None = None
+
+        def read(body: bytes) -> list[R | EngramError]:
+            nonlocal latest
+            results = _read_results(body).replies
+            latest = [self._outcome(command, result) for (_, command), result in zip(given, results, strict=True)]
+            for each in latest:
+                if isinstance(each, Unavailable):
+                    raise each
+            return latest
+
+        try:
+            with self._batches.one() as id_, self._spans.around("send", "many", str(len(given))):
+                headers = {**id_, **self._spans.carried()}
+                return await self._line.post("commands", {}, f"[{','.join(entries)}]", headers, read)
+        except Unavailable:
+            if latest is None:
+                raise
+            return latest
 
     async def broadcast(
         self, command: Broadcast[S, R], *, wait: Wait = "reply", idempotency_key: str | None = None
@@ -141,13 +153,12 @@ class Client:
 
     async def submit(self, key: str, command: Command[E, R], *, idempotency_key: str | None = None) -> Position:
         """Sends a command and returns its position, once it is logged. It will be handled, whatever crashes."""
-        content = await self._send(key, command, "log", idempotency_key)
-        return Position.parse(content["position"])
+        return Position.parse((await self._send(key, command, "log", idempotency_key)).position)
 
     @property
     def token(self) -> Token | None:
         """All that this client has sent and seen: give it to others as `at_least`, and they see it too."""
-        return self._seen
+        return self._line.seen
 
     async def ask(self, key: str, query: Query[E, A], *, at_least: Position | Token | None = None) -> A:
         """Asks a query. The answer includes everything this client has sent or seen, and `at_least`.
@@ -157,7 +168,8 @@ class Client:
         """
         path = self._path("queries", query)
         with self._spans.around("ask", query.__engram__.name or "", key):
-            content = await self._post(path, {"key": key}, query.model_dump_json(), self._at_least(at_least))
+            headers = {**self._line.at_least(at_least), **self._spans.carried()}
+            content = await self._line.post(path, {"key": key}, query.model_dump_json(), headers, json.loads)
         return self._result(type(query), content["answer"])  # type: ignore[no-any-return]  # by the query's type
 
     async def look_up(
@@ -231,49 +243,21 @@ class Client:
         """
         if isinstance(of, Query):
             path, body = self._path("queries", of), of.model_dump_json()
-            asked = partial(self._stream, "POST", path, {"key": what}, body=body)
-            return self._changes(asked, lambda content: self._result(type(of), content["answer"]))
+            stream = self._line.streamed("POST", path, {"key": what}, body=body)
+            return self._changes(stream, lambda content: self._result(type(of), content["answer"]))
         rows = limit or (100 if issubclass(what, Lookup) else 10)
         parameters = {place_of(what): of, **({} if issubclass(what, Tally) else {"limit": str(rows)})}
-        asked = partial(self._stream, "GET", self._model_path(what), parameters)
-        return self._changes(asked, partial(self._read, what))
+        stream = self._line.streamed("GET", self._model_path(what), parameters)
+        return self._changes(stream, partial(self._read, what))
 
-    async def _changes(
-        self, asked: Callable[[str], Awaitable[aiohttp.ClientResponse]], read: Callable[[Any], T]
-    ) -> AsyncIterator[T]:
-        last = ""
-        while True:
-            stream = await self._patiently(partial(asked, last))
-            try:
-                async with stream:
-                    async for message in server_sent(stream.content.iter_any()):
-                        last = message.id or last
-                        content = json.loads(message.data)
-                        if message.event == "refused":
-                            raise refusal(content["refused"])
-                        if message.event == "answer":
-                            yield read(content)
-            except (aiohttp.ClientError, TimeoutError):
-                continue  # and come back for what was missed
-
-    async def _stream(
-        self, method: str, path: str, parameters: dict[str, str], last: str, *, body: str | None = None
-    ) -> aiohttp.ClientResponse:
-        headers = {**self._at_least(None), "Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
-        parameters = {**parameters, "timeout": f"{self._timeout:g}"}
-        # Something is said every few seconds, but it never ends.
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=_LONGEST_WAIT_S)
-        response = await self._http().request(
-            method, path, params=parameters, data=body, headers=headers, timeout=timeout
-        )
-        if response.status >= 400:
-            async with response:
-                _content(response.status, await response.read())
-        return response
-
-    def _at_least(self, more: Position | Token | None) -> dict[str, str]:
-        bounds = [bound for bound in (self._seen, more) if bound is not None]
-        return {"Engram-At-Least": ",".join(map(str, bounds))} if bounds else {}
+    async def _changes(self, stream: AsyncGenerator[ServerSent], read: Callable[[Any], T]) -> AsyncIterator[T]:
+        async with aclosing(stream):
+            async for message in stream:
+                content = json.loads(message.data)
+                if message.event == "refused":
+                    raise refusal(content["refused"])
+                if message.event == "answer":
+                    yield read(content)
 
     async def events(self, *, after: str = "start", names: Sequence[str] = ()) -> AsyncIterator[EventReceived]:
         """The app's events without end, those of a partition in their order, from a cursor on.
@@ -288,22 +272,21 @@ class Client:
         `Unavailable` after no word within `patience`: go on from the last cursor later.
         """
         codec = Codec(self._app)
-        wanted = [*(("name", name) for name in names), ("wait", f"{min(self._timeout, _LONGEST_WAIT_S):g}")]
+        wanted = [*(("name", name) for name in names), ("wait", f"{min(self._line.timeout, LONGEST_WAIT_S):g}")]
         while True:
-            asked = partial(self._get, f"{self._base}/events", [*wanted, ("after", after)])
-            page = await self._patiently(asked)
+            page = await self._line.get("events", [*wanted, ("after", after)])
             for about in page["events"]:
-                yield _received(codec, about)
+                yield received(codec, about)
             after = page["cursor"]
 
     async def quarantined(self, *, limit: int = 100) -> FailedCommands:
         """The newest commands that failed, of all partitions; those that could not be asked are in `not_served`."""
-        content = await self._patiently(partial(self._get, f"{self._base}/quarantine", [("limit", str(limit))]))
+        content = await self._line.get("quarantine", [("limit", str(limit))])
         return FailedCommands.model_validate(content)
 
     async def quarantine_row(self, position: Position) -> FailedCommandDetail:
         """All that is known of a failed command. Raises `Misuse` if there is none at that position."""
-        content = await self._patiently(partial(self._get, f"{self._base}/quarantine/{position}", []))
+        content = await self._line.get(f"quarantine/{position}", [])
         return FailedCommandDetail.model_validate(content)
 
     async def retry(self, position: Position) -> Retried:
@@ -326,66 +309,26 @@ class Client:
         Tried once: after `Unavailable` some partitions may have theirs.
         """
         parameters = {"timeout": f"{seconds:g}", **({"savepoint": savepoint} if savepoint else {})}
-        url, whole = f"{self._base}/snapshots", aiohttp.ClientTimeout(total=seconds + _GRACE_S)
-        return SnapshotsTaken.model_validate(await self._once("POST", url, parameters, timeout=whole))
+        return SnapshotsTaken.model_validate(await self._line.once("POST", "snapshots", parameters, seconds=seconds))
 
     async def status(self, *, digests: bool = False) -> dict[str, Any]:
         """The app's shards and partitions."""
-        parameters = {"digests": str(digests).lower()}
-        async with self._http().get(self._base, params=parameters) as response:
-            return _content(response.status, await response.read())
+        return await self._line.get_once("", [("digests", str(digests).lower())])
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._line.close()
 
-    def _http(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            # No limit of connections: a command waits for its reply, and a query behind it must not wait too.
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                headers=self._headers,
-                timeout=aiohttp.ClientTimeout(total=self._timeout + _GRACE_S),
-                max_field_size=_HEADER_BYTES,
-            )
-        return self._session
+    async def _send(self, key: str, command: Command[Any, Any], wait: str, idempotency_key: str | None) -> _Result:
+        once = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        parameters, body = {"key": key, "wait": wait}, command.model_dump_json()
+        with self._sessions.one() as id_, self._spans.around("send", command.__engram__.name or "", key):
+            headers = {**id_, **once, **self._spans.carried()}
+            return await self._line.post(self._path("commands", command), parameters, body, headers, _read_result)
 
-    async def _send(
-        self, key: str, command: Command[Any, Any], wait: str, idempotency_key: str | None
-    ) -> dict[str, Any]:
-        session, sequence = self._free.popleft() if self._free else self._open_session()
-        headers = {"Engram-Session": session, "Engram-Sequence": str(sequence)}
-        if idempotency_key is not None:
-            headers["Idempotency-Key"] = idempotency_key
-        try:
-            parameters, body = {"key": key, "wait": wait}, command.model_dump_json()
-            with self._spans.around("send", command.__engram__.name or "", key):
-                return await self._post(self._path("commands", command), parameters, body, headers)
-        finally:
-            # The next command of the session has a greater number, whatever became of this one.
-            self._free.append((session, sequence + 1))
-
-    def _open_session(self) -> tuple[str, int]:
-        self._opened += 1
-        return f"{self._name}.{self._opened}", 0
-
-    async def _post(self, path: str, parameters: dict[str, str], body: str, headers: dict[str, str]) -> dict[str, Any]:
-        parameters, headers = {**parameters, "timeout": f"{self._timeout:g}"}, {**headers, **self._spans.carried()}
-
-        async def attempt() -> dict[str, Any]:
-            async with self._http().post(path, params=parameters, data=body, headers=headers) as response:
-                self._note(response)  # of a rejection too: it tells something of the state
-                return _content(response.status, await response.read())
-
-        return await self._patiently(attempt)
-
-    async def _get(
-        self, path: str, parameters: list[tuple[str, str]], headers: dict[str, str] | None = None
-    ) -> dict[str, Any]:
-        async with self._http().get(path, params=parameters, headers=headers) as response:
-            content = _content(response.status, await response.read())
-        self._note(response)
-        return content
+    def _outcome(self, command: Command[Any, R], result: _Result) -> R | EngramError:
+        if result.problem is not None:
+            return error_of(result.problem)
+        return self._adapter(type(command)).validate_json(bytes(result.reply))  # type: ignore[no-any-return]  # by its type
 
     async def _look(
         self,
@@ -395,58 +338,22 @@ class Client:
         after: str | None,
         at_least: Position | Token | None,
     ) -> Any:
-        told = {place_of(model): place, "limit": limit, "cursor": after, "timeout": f"{self._timeout:g}"}
+        told = {place_of(model): place, "limit": limit, "cursor": after, **self._line.seconds}
         parameters = [(name, str(value)) for name, value in told.items() if value is not None]
         with self._spans.around("look", model.__engram__.name or "", place):
-            headers = {**self._at_least(at_least), **self._spans.carried()}
-            content = await self._patiently(partial(self._get, self._model_path(model), parameters, headers))
+            headers = {**self._line.at_least(at_least), **self._spans.carried()}
+            content = await self._line.get(self._model_path(model), parameters, headers)
         return self._read(model, content)
 
     async def _change_quarantine(self, method: str, path: str) -> dict[str, Any]:
-        return await self._once(method, f"{self._base}/quarantine/{path}", {"timeout": f"{self._timeout:g}"})
-
-    async def _once(self, method: str, url: str, parameters: dict[str, str], **how: Any) -> dict[str, Any]:
-        try:
-            async with self._http().request(method, url, params=parameters, **how) as response:
-                content = _content(response.status, await response.read())
-        except (aiohttp.ClientError, TimeoutError) as problem:
-            raise Unavailable(f"{self._base} could not be reached: {problem!r}") from problem
-        self._note(response)
-        return content
-
-    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What `attempt` returns, tried again while the gateway cannot be reached or says that it cannot now."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + self._patience
-        pause = _FIRST_PAUSE_S
-        while True:
-            try:
-                return await attempt()
-            except (aiohttp.ClientError, TimeoutError) as problem:
-                failure = Unavailable(f"{self._base} could not be reached: {problem!r}")
-            except (Behind, Unsettled):
-                raise
-            except Unavailable as problem:
-                failure = problem
-            if clock() + pause > deadline:
-                raise failure
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
-
-    def _note(self, response: aiohttp.ClientResponse) -> None:
-        text = response.headers.get("Engram-Token")
-        if text:
-            token = Token.parse(text)
-            # An app that was made anew with other partitions has nothing of what was seen before.
-            seen = self._seen
-            self._seen = token if seen is None or seen.partitions != token.partitions else seen | token
+        return await self._line.once(method, f"quarantine/{path}", self._line.seconds)
 
     def _path(self, kind: str, asked: Command[Any, Any] | Query[Any, Any]) -> str:
         entity = entity_of(type(asked)).__engram__.name
-        return f"{self._base}/{entity}/{kind}/{asked.__engram__.name}"
+        return f"{entity}/{kind}/{asked.__engram__.name}"
 
     def _model_path(self, model: type[ReadModel]) -> str:
-        return f"{self._base}/read_models/{model.__engram__.name}"
+        return f"read_models/{model.__engram__.name}"
 
     def _read(self, model: type[ReadModel], content: dict[str, Any]) -> Any:
         """What a read model answered, as its class declares it."""
@@ -467,56 +374,16 @@ class Client:
         return lambda row: adapter.validate_json(json.dumps(row))
 
     def _result(self, cls: type[Any], value: Any) -> Any:
+        return self._adapter(cls).validate_json(json.dumps(value))  # as JSON, because that is what it was encoded as
+
+    def _adapter(self, cls: type[Any]) -> TypeAdapter[Any]:
         adapter = self._results.get(cls)
         if adapter is None:
             adapter = self._results[cls] = result_adapter(cls)
-        return adapter.validate_json(json.dumps(value))  # as JSON, because that is what it was encoded as
+        return adapter
 
 
-def _received(codec: Codec, about: dict[str, Any]) -> EventReceived:
-    return EventReceived(
-        event=codec.decode_event(about["name"], about["version"], json.dumps(about["body"]).encode()),
-        id=about["id"],
-        key=about["key"],
-        time=datetime.fromisoformat(about["time"]),
-        cause=about["cause"],
-        root=about.get("root"),
-        cursor=about["cursor"],
-    )
-
-
-def _content(status: int, body: bytes) -> dict[str, Any]:
-    """The body of a success; the exception that a problem stands for otherwise."""
-    try:
-        content: dict[str, Any] = json.loads(body)
-        if status < 400:
-            return content
-        kind, detail = content["type"].rsplit(":", 1)[1], content["detail"]
-    except (ValueError, KeyError, IndexError, TypeError):
-        raise Unavailable(f"The gateway answered {status}: {body[:200].decode(errors='replace')}") from None
-    raise _error(kind, detail, content, status)
-
-
-_ERRORS: dict[str, type[EngramError]] = {
-    "quarantined": Quarantined,
-    "denied": Denied,
-    "unauthenticated": Unauthenticated,
-    "stopped": Corrupt,
-    "foreign": Foreign,
-    "unsettled": Unsettled,
-}
-_WITH_GAP = {"behind": Behind, "ahead": Ahead}
-
-
-def _error(kind: str, detail: str, problem: dict[str, Any], status: int) -> EngramError:
-    if kind == "rejected":
-        return Rejected(problem["code"], detail if detail != problem["code"] else "")
-    if kind in _WITH_GAP:
-        return _WITH_GAP[kind](detail, _gap(problem))
-    if kind in _ERRORS:
-        return _ERRORS[kind](detail)
-    return Unavailable(detail) if status >= 500 or status == 429 else Misuse(detail)
-
-
-def _gap(problem: dict[str, Any]) -> Gap | None:
-    return Gap(*(problem[name] for name in Gap._fields)) if set(Gap._fields) <= problem.keys() else None
+def _entry(key: str, command: Command[Any, Any], idempotency_key: str | None) -> str:
+    once = "" if idempotency_key is None else f',"idempotency_key":{json.dumps(idempotency_key)}'
+    name = command.__engram__.name
+    return f'{{"command":"{name}","key":{json.dumps(key)},"body":{command.model_dump_json()}{once}}}'

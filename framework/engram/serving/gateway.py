@@ -14,11 +14,9 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from engram.errors import Ahead, Denied, EngramError, Misuse, Unsettled
-from engram.image.outcome import Outcome, Verdict
+from engram.errors import Ahead, Denied, EngramError, Misuse
 from engram.log.cursor import START
 from engram.model.app import entity_of
-from engram.model.command import Command
 from engram.model.position import Position
 from engram.model.principal import Rule
 from engram.model.query import Query
@@ -26,7 +24,9 @@ from engram.model.read_model import ReadModel, Tally, place_of
 from engram.model.token import Token
 from engram.serving.access import Access
 from engram.serving.bounds import Bounds
+from engram.serving.command_routes import many_commands, one_command
 from engram.serving.events import MAX_PAGE_EVENTS, PAGE_EVENTS
+from engram.serving.exact import ExactPaths
 from engram.serving.failed import Dropped, FailedCommandDetail, Retried
 from engram.serving.guard import EVERYBODY, OPERATORS, Endpoint, Guard
 from engram.serving.metrics import Metrics
@@ -34,11 +34,10 @@ from engram.serving.near_misses import near_misses
 from engram.serving.openapi import describe
 from engram.serving.parameters import (
     MAX_SECONDS,
+    BrokenJson,
     TooLarge,
     json_response,
     read_body,
-    read_command_id,
-    read_idempotency_key,
     read_number,
     read_parameters,
     read_seconds,
@@ -50,7 +49,6 @@ from engram.serving.service import Service
 from engram.shard.requests import Answer
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"]
-_COMMAND_PARAMETERS = {"key", "wait", "timeout"}
 _QUERY_PARAMETERS = {"key", "at_least", "timeout"}
 _STREAM_PARAMETERS = {"after", "name"}
 _SNAPSHOT_SECONDS = 600.0
@@ -65,6 +63,8 @@ def build_gateway(service: Service, access: Access | None = None) -> FastAPI:
     # Newer FastAPIs make spans of their own: two of each request would be one too many, and older ones make none.
     alone = {"tracing": False}
     api: FastAPI = FastAPIOffline(title=f"{app.name}, on Engram", version=str(app.version), telemetry=alone)
+    exact: dict[tuple[str, str], Endpoint] = {}
+    api.add_middleware(ExactPaths, table=exact)
     base = f"/api/{app.name}"
 
     def route(
@@ -72,11 +72,15 @@ def build_gateway(service: Service, access: Access | None = None) -> FastAPI:
     ) -> None:
         guarded = guard.before(_answered(endpoint), rule, always=always)
         measured = _measured(service.metrics, name or path, guarded)
-        api.add_route(path, service.spans.request(name or path, measured), methods=list(methods))
+        whole = service.spans.request(name or path, measured)
+        api.add_route(path, whole, methods=list(methods))
+        if "{" not in path:
+            exact.update(((method, path), whole) for method in methods)
 
     for name, command in app.commands.items():
         path = f"{base}/{entity_of(command).__engram__.name}/commands/{name}"
-        route(path, _command(service, guard, command), "POST", rule=EVERYBODY)
+        route(path, one_command(service, guard, command), "POST", rule=EVERYBODY)
+    route(f"{base}/commands", many_commands(service, guard), "POST", rule=EVERYBODY)
     for name, query in app.queries.items():
         path = f"{base}/{entity_of(query).__engram__.name}/queries/{name}"
         route(path, _query(service, guard, query), "GET", "POST", rule=EVERYBODY)
@@ -119,6 +123,8 @@ def _answered(endpoint: Endpoint) -> Endpoint:
             return await endpoint(request)
         except TooLarge as large:
             return problem(413, "too_large", f"The body is larger than {large.limit:,} bytes.")
+        except BrokenJson as broken:
+            return problem(400, "broken_json", f"The body is not JSON: {broken}.")
         except ValidationError as error:
             return of_validation(error)
         except Denied:
@@ -127,53 +133,6 @@ def _answered(endpoint: Endpoint) -> Endpoint:
             return of_error(error)
 
     return answered
-
-
-def _command(service: Service, guard: Guard, cls: type[Command[Any, Any]]) -> Endpoint:
-    bounds = Bounds(service.log)
-
-    async def endpoint(request: Request) -> Response:
-        parameters = read_parameters(request, _COMMAND_PARAMETERS)
-        wait = parameters.get("wait", "reply")
-        if wait not in ("reply", "log", "effects"):
-            raise Misuse(f"wait={wait} is not known: write wait=reply, wait=log or wait=effects.")
-        seconds = read_seconds(parameters)
-        command = cls.__pydantic_validator__.validate_json(await read_body(request, guard.body_bytes) or b"{}")
-        key = service.checked_key(parameters.get("key", ""), command)
-        principal = guard.check(request, command, key)
-        command_id, idempotency_key = read_command_id(request, principal), read_idempotency_key(request, principal)
-        if wait == "log":
-            position = await service.submit(key, command, command_id=command_id, idempotency_key=idempotency_key)
-            response = json_response(202, b'{"position":"%s"}' % str(position).encode(), position)
-            return bounds.carry(request, response, bounds.of(position))
-        began = time.monotonic()
-        position, outcome = await service.send(
-            key, command, command_id=command_id, idempotency_key=idempotency_key, seconds=seconds
-        )
-        token = bounds.of(position)
-        if outcome.verdict is not Verdict.REPLY:
-            response = _refused(outcome, position)
-        elif wait == "effects":
-            try:
-                token = bounds.of(*await service.settle(position, seconds=seconds - (time.monotonic() - began)))
-                content = outcome.body, str(position).encode(), str(token).encode()
-                response = json_response(200, b'{"reply":%s,"position":"%s","token":"%s"}' % content, position)
-            except Unsettled as problem:
-                response = of_error(problem, position=str(position), reply=json.loads(outcome.body))
-        else:
-            response = json_response(
-                200, b'{"reply":%s,"position":"%s"}' % (outcome.body, str(position).encode()), position
-            )
-        return bounds.carry(request, response, token)
-
-    return endpoint
-
-
-def _refused(outcome: Outcome, position: Position) -> Response:
-    assert outcome.error is not None
-    response = of_error(outcome.error, position=str(position))
-    response.headers["Engram-Position"] = str(position)
-    return response
 
 
 def _query(service: Service, guard: Guard, cls: type[Query[Any, Any]]) -> Endpoint:

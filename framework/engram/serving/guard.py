@@ -42,6 +42,7 @@ class Guard:
         self._most_in_flight = limits.in_flight
         self._app = app
         self._metrics = metrics
+        metrics.in_flight.set_function(lambda: self._in_flight)  # when somebody looks, and not with every request
         self.body_bytes = limits.body_bytes
 
     @property
@@ -57,7 +58,6 @@ class Guard:
             if self._in_flight >= self._most_in_flight and not always:
                 return self._overloaded()
             self._in_flight += 1
-            self._metrics.in_flight.set(self._in_flight)
             try:
                 await self._admit(request, rule)
                 return await endpoint(request)
@@ -69,7 +69,6 @@ class Guard:
                 return of_error(error)
             finally:
                 self._in_flight -= 1
-                self._metrics.in_flight.set(self._in_flight)
 
         return guarded
 
@@ -86,6 +85,20 @@ class Guard:
             raise Denied(f"{name} does not say who may: give its class an authorize=, such as allow.owner.")
         raise Denied(f"{name} for {key!r} is not for {principal.name or 'everybody'}.")
 
+    def charge(self, request: Request, requests: int) -> None:
+        """Counts a request that was let in as so many. It is not refused: the next one of the same principal waits."""
+        if request.state.counted is not None:
+            self._buckets.owe(request.state.counted, requests - 1)
+
+    def refusal(self, error: Denied, request: Request) -> Denied:
+        """What one who may not is told: those who have not said who they are could do so."""
+        principal: Principal | None = request.state.principal
+        if principal is not None and principal.known:
+            self._metrics.refused("denied")
+            return error
+        self._metrics.refused("unauthenticated")
+        return Unauthenticated(f"{error} Send a token that is good, as Authorization: Bearer TOKEN.")
+
     def stream(self, request: Request, events: AsyncGenerator[bytes]) -> Response:
         """A response of server-sent events, for as long as the token is good that it was asked for with."""
         principal: Principal | None = request.state.principal
@@ -95,11 +108,12 @@ class Guard:
         return StreamingResponse(events, headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
 
     async def _admit(self, request: Request, rule: Rule | None) -> None:
-        request.state.principal = None
+        request.state.principal = request.state.counted = None
         if self._authenticator is None or rule is None:
             return
         principal = request.state.principal = await self._authenticated(request, self._authenticator)
-        self._count(f"name {principal.name}" if principal.known else _address(request))
+        request.state.counted = f"name {principal.name}" if principal.known else _address(request)
+        self._count(request.state.counted)
         if not rule(principal, ""):
             raise Denied(f"{request.method} {request.url.path} is not for {principal.name or 'everybody'}.")
 
@@ -133,15 +147,11 @@ class Guard:
         return response
 
     def _denied(self, error: Denied, request: Request) -> Response:
-        principal: Principal | None = request.state.principal
-        if principal is not None and principal.known:
-            self._metrics.refused("denied")
-            return of_error(error)
-        self._metrics.refused("unauthenticated")
-        how, bad = "Send a token that is good, as Authorization: Bearer TOKEN.", "authorization" in request.headers
-        response = of_error(Unauthenticated(f"{error} {how}"))
-        invalid = ', error="invalid_token"' if bad else ""
-        response.headers["WWW-Authenticate"] = f'Bearer realm="{self._app}"{invalid}'
+        refusal = self.refusal(error, request)
+        response = of_error(refusal)
+        if isinstance(refusal, Unauthenticated):
+            invalid = ', error="invalid_token"' if "authorization" in request.headers else ""
+            response.headers["WWW-Authenticate"] = f'Bearer realm="{self._app}"{invalid}'
         return response
 
 

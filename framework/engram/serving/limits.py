@@ -29,3 +29,9 @@ class Buckets:
         if len(self._buckets) > _MOST_BUCKETS:
             self._buckets.popitem(last=False)
         return 0.0 if taken else (1 - left) / self._rate
+
+    def owe(self, name: str, tokens: int) -> None:
+        """Takes so many more from the bucket of one who was let in, also those that are not there yet: the next has to
+        wait until they are."""
+        left, then = self._buckets[name]
+        self._buckets[name] = left - tokens, then

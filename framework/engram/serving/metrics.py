@@ -152,6 +152,9 @@ class Metrics:
             registry=self._collected,
         )
         self._acknowledged = self._counter(ACKNOWLEDGED)
+        # To find what has some labels takes longer than to count. There are few: routes, methods and statuses are ours.
+        self._of_route: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._of_command: dict[str, Counter] = {}
         self._answered = self._counter(ANSWERED)
         self._refused = self._counter(REFUSED)
         for reason in ("unauthenticated", "denied", "too_many", "overloaded"):
@@ -171,11 +174,18 @@ class Metrics:
         return generate_latest(self._collected)
 
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
-        self._requests.labels(self._app, route, method, status).inc()
-        self._seconds.labels(self._app, route).observe(seconds)
+        counted = self._of_route.get((route, method, status))
+        if counted is None:
+            requests = self._requests.labels(self._app, route, method, status)
+            counted = self._of_route[route, method, status] = requests, self._seconds.labels(self._app, route)
+        counted[0].inc()
+        counted[1].observe(seconds)
 
-    def acknowledged(self, command: str) -> None:
-        self._acknowledged.labels(self._app, command).inc()
+    def acknowledged(self, command: str, count: int) -> None:
+        counted = self._of_command.get(command)
+        if counted is None:
+            counted = self._of_command[command] = self._acknowledged.labels(self._app, command)
+        counted.inc(count)
 
     def answered(self, query: str) -> None:
         self._answered.labels(self._app, query).inc()

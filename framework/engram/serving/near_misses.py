@@ -46,7 +46,7 @@ def _own_methods(first: str, second: str, third: str) -> list[str]:
         return ["GET"]
     if first == "quarantine":
         return {"": ["GET", "DELETE"], "retry": ["POST"]}.get(third, [])
-    if first in ("snapshots", "stop") and not second:
+    if first in ("commands", "snapshots", "stop") and not second:
         return ["POST"]
     return []
 

@@ -13,9 +13,41 @@ from engram.model.command import Command
 from engram.model.entity import Shared
 from engram.model.query import Query
 from engram.model.read_model import Lookup, ReadModel, Tally, place_of, row_of
+from engram.serving.batch import MAX_COMMANDS
 from engram.serving.failed import Dropped, FailedCommandDetail, FailedCommands, Retried
+from engram.serving.openapi_parts import (
+    AFTER,
+    AT_LEAST,
+    COMMON,
+    CURSOR,
+    HEADERS,
+    IDEMPOTENCY,
+    KEY,
+    LAST_ANSWER_ID,
+    LAST_EVENT_ID,
+    LIMIT,
+    NAME,
+    NOT_KNOWN,
+    PAGE_LIMIT,
+    PARTITION,
+    POSITION,
+    PROBLEM,
+    PROBLEM_REFERENCE,
+    REFUSALS,
+    ROWS,
+    SAVEPOINT,
+    SEQUENCE,
+    SESSION,
+    SNAPSHOT_TIMEOUT,
+    TIMEOUT,
+    WAIT,
+    WAIT_FOR_EVENTS,
+    parameter,
+    problem,
+)
 from engram.serving.taken import Ended, SnapshotsTaken
 
+_FORMS: list[type[Any]] = [FailedCommands, FailedCommandDetail, Retried, Dropped, SnapshotsTaken, Ended]
 _REFERENCE = "#/components/schemas/{model}"
 
 
@@ -30,18 +62,19 @@ def describe(app: App, *, closed: bool = False) -> dict[str, Any]:
                 "tags": [str(entity)],
                 "operationId": f"send_{name}",
                 "summary": _summary(command, f"Send {name}"),
-                "parameters": [*_key(command), _WAIT, _TIMEOUT, _IDEMPOTENCY, _SESSION, _SEQUENCE],
+                "parameters": [*_key(command), WAIT, TIMEOUT, IDEMPOTENCY, SESSION, SEQUENCE],
                 "requestBody": _content(schemas.reference(command), required=True),
                 "responses": {
                     "200": _handled(schemas.reference(command, result=True)),
                     "202": _result("The command is logged (wait=log).", None, None),
-                    "409": _problem("The command was rejected: `code` and `detail` say why."),
-                    **_COMMON,
-                    "500": _problem("The handler failed; the command left no trace and is quarantined."),
-                    "504": _problem("The command was handled; whether its effects were is not known (wait=effects)."),
+                    "409": problem("The command was rejected: `code` and `detail` say why."),
+                    **COMMON,
+                    "500": problem("The handler failed; the command left no trace and is quarantined."),
+                    "504": problem("The command was handled; whether its effects were is not known (wait=effects)."),
                 },
             }
         }
+    paths[f"/api/{app.name}/commands"] = {"post": _many_commands(schemas, app)}
     for name, query in app.queries.items():
         entity = entity_of(query).__engram__.name
         operation = {
@@ -49,11 +82,11 @@ def describe(app: App, *, closed: bool = False) -> dict[str, Any]:
             "summary": _summary(query, f"Ask {name}"),
             "responses": {
                 "200": _answered(schemas.reference(query, result=True)),
-                "409": _problem(
+                "409": problem(
                     "The query was rejected: `code` and `detail` say why; or `at_least` is beyond the end of the log."
                 ),
-                **_COMMON,
-                "504": _problem("The state did not reach `at_least` in time: `at` and `asked_for` say by how much."),
+                **COMMON,
+                "504": problem("The state did not reach `at_least` in time: `at` and `asked_for` say by how much."),
             },
         }
         fields = [
@@ -65,7 +98,7 @@ def describe(app: App, *, closed: bool = False) -> dict[str, Any]:
             }
             for field, info in query.model_fields.items()
         ]
-        reading = [*_key(query), _AT_LEAST, _TIMEOUT, _LAST_ANSWER_ID]
+        reading = [*_key(query), AT_LEAST, TIMEOUT, LAST_ANSWER_ID]
         paths[f"/api/{app.name}/{entity}/queries/{name}"] = {
             "get": {
                 **operation,
@@ -86,7 +119,7 @@ def describe(app: App, *, closed: bool = False) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": f"{app.name}, on Engram", "version": str(app.version)},
         "paths": {**paths, **_own_paths(schemas, app)},
-        "components": {"schemas": {"Problem": _PROBLEM, **schemas.definitions}},
+        "components": {"schemas": {"Problem": PROBLEM, **schemas.definitions}},
     }
     return _closed(whole) if closed else whole
 
@@ -100,13 +133,13 @@ def _closed(document: dict[str, Any]) -> dict[str, Any]:
                 continue
             of_operators = "engram" in operation["tags"]
             operation["security"] = [{"bearer": []}] if of_operators else [{}, {"bearer": []}]
-            operation["responses"] = {**_NOT_KNOWN, **operation["responses"], **_REFUSALS}
+            operation["responses"] = {**NOT_KNOWN, **operation["responses"], **REFUSALS}
     return document
 
 
 def _key(cls: type[Command[Any, Any] | Query[Any, Any]]) -> list[dict[str, Any]]:
     """What is shared has no key."""
-    return [] if issubclass(entity_of(cls), Shared) else [_KEY]
+    return [] if issubclass(entity_of(cls), Shared) else [KEY]
 
 
 class _Schemas:
@@ -150,7 +183,7 @@ def _result(description: str, name: str | None, schema: Any) -> dict[str, Any]:
     if name is not None:
         properties = {name: schema, **properties}
     whole = {"type": "object", "properties": properties, "required": list(properties)}
-    return {"description": description, "headers": _HEADERS, "content": {"application/json": {"schema": whole}}}
+    return {"description": description, "headers": HEADERS, "content": {"application/json": {"schema": whole}}}
 
 
 def _handled(reply: Any) -> dict[str, Any]:
@@ -167,9 +200,43 @@ def _answered(answer: Any) -> dict[str, Any]:
     return result
 
 
-def _problem(description: str) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": description, "content": {"application/problem+json": {"schema": schema}}}
+def _many_commands(schemas: _Schemas, app: App) -> dict[str, Any]:
+    entries = []
+    for name, command in app.commands.items():
+        own_key = {} if issubclass(entity_of(command), Shared) else {"key": KEY["schema"]}
+        properties = {
+            "command": {"const": name},
+            **own_key,
+            "body": schemas.reference(command),
+            "idempotency_key": IDEMPOTENCY["schema"],
+        }
+        required = ["command", *own_key, "body"]
+        entries.append(
+            {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        )
+    position = {"type": "string", "examples": ["3:1042.0"]}
+    results = [
+        {"type": "object", "properties": {"reply": {}, "position": position}, "required": ["reply", "position"]},
+        {"type": "object", "properties": {"position": position}, "required": ["position"]},
+        {"type": "object", "properties": {"problem": {"$ref": PROBLEM_REFERENCE}}, "required": ["problem"]},
+    ]
+    replies = {"type": "array", "items": {"anyOf": results}}
+    whole = {"type": "object", "properties": {"replies": replies}, "required": ["replies"]}
+    done = {"headers": {"Engram-Token": HEADERS["Engram-Token"]}, "content": {"application/json": {"schema": whole}}}
+    return {
+        "tags": ["commands"],
+        "operationId": "send_many",
+        "summary": "Send many commands, each for itself: a reply or a problem for each, in their order",
+        "parameters": [{**WAIT, "schema": {**WAIT["schema"], "enum": ["reply", "log"]}}, TIMEOUT, SESSION, SEQUENCE],
+        "requestBody": _content(
+            {"type": "array", "items": {"anyOf": entries}, "minItems": 1, "maxItems": MAX_COMMANDS}, required=True
+        ),
+        "responses": {
+            "200": {"description": "All that fit were handled.", **done},
+            "202": {"description": "All that fit are logged (wait=log).", **done},
+            **COMMON,
+        },
+    }
 
 
 def _read_model(schemas: _Schemas, name: str, model: type[ReadModel]) -> dict[str, Any]:
@@ -185,27 +252,27 @@ def _read_model(schemas: _Schemas, name: str, model: type[ReadModel]) -> dict[st
     found["positions"] = {"type": "array", "items": {"type": "string", "examples": ["3:1042.0"]}}
     whole = {"type": "object", "properties": found, "required": list(found)}
     content = {"application/json": {"schema": whole}, "text/event-stream": {"schema": {"type": "string"}}}
-    paging = [] if issubclass(model, Tally) else [_PAGE_LIMIT, _CURSOR]
+    paging = [] if issubclass(model, Tally) else [PAGE_LIMIT, CURSOR]
     return {
         "tags": ["read models"],
         "operationId": f"look_{name}",
         "summary": _summary(model, f"Look into {name}"),
         "description": "With Accept: text/event-stream what is there, and again after each change; up to 1,000 rows.",
         "parameters": [
-            _parameter(place, "query", "Where to look.", required=True, type="string"),
+            parameter(place, "query", "Where to look.", required=True, type="string"),
             *paging,
-            _AT_LEAST,
-            _TIMEOUT,
-            _LAST_ANSWER_ID,
+            AT_LEAST,
+            TIMEOUT,
+            LAST_ANSWER_ID,
         ],
         "responses": {
             "200": {"description": "From live state.", "content": content},
-            "400": _problem("A cursor, token or last event is not whole, or of something else."),
-            "409": _problem("`at_least` is beyond the end of the log."),
-            "422": _problem("A parameter does not fit."),
-            "500": _problem("The read model is broken: `detail` says why."),
-            "503": _problem("Not now; try again. While it is being built, `detail` says how far it is."),
-            "504": _problem("The state did not reach `at_least` in time."),
+            "400": problem("A cursor, token or last event is not whole, or of something else."),
+            "409": problem("`at_least` is beyond the end of the log."),
+            "422": problem("A parameter does not fit."),
+            "500": problem("The read model is broken: `detail` says why."),
+            "503": problem("Not now; try again. While it is being built, `detail` says how far it is."),
+            "504": problem("The state did not reach `at_least` in time."),
         },
     }
 
@@ -236,14 +303,14 @@ def _events(schemas: _Schemas, app: App) -> dict[str, Any]:
         "tags": ["engram"],
         "operationId": "events",
         "summary": "The events after a cursor: a page, or with Accept: text/event-stream all that come",
-        "parameters": [_AFTER, _NAME, _LIMIT, _WAIT_FOR_EVENTS, _LAST_EVENT_ID],
+        "parameters": [AFTER, NAME, LIMIT, WAIT_FOR_EVENTS, LAST_EVENT_ID],
         "responses": {
             "200": {
                 "description": "The next events, and the cursor to ask with for those after them.",
                 "content": {"application/json": {"schema": page}, "text/event-stream": {"schema": text}},
             },
-            "422": _problem("The cursor, or another parameter, does not fit."),
-            "503": _problem("Not now; try again."),
+            "422": problem("The cursor, or another parameter, does not fit."),
+            "503": problem("Not now; try again."),
         },
     }
 
@@ -255,12 +322,12 @@ def _quarantine(schemas: _Schemas, path: str) -> dict[str, Any]:
             "tags": ["engram"],
             "operationId": name,
             "summary": summary,
-            "parameters": [*parameters, _TIMEOUT],
+            "parameters": [*parameters, TIMEOUT],
             "responses": {
                 "200": {"description": done, "content": content},
-                **({"404": _problem("There is no such command in quarantine.")} if _POSITION in parameters else {}),
-                "422": _problem("The position or a parameter does not fit, or the command cannot be sent again."),
-                "503": _problem("Not now; try again."),
+                **({"404": problem("There is no such command in quarantine.")} if POSITION in parameters else {}),
+                "422": problem("The position or a parameter does not fit, or the command cannot be sent again."),
+                "503": problem("Not now; try again."),
             },
         }
 
@@ -268,13 +335,13 @@ def _quarantine(schemas: _Schemas, path: str) -> dict[str, Any]:
     handled = "It was handled: `outcome` says how."
     detail = FailedCommandDetail
     return {
-        path: {"get": operation("quarantine", "Commands that failed", listed, FailedCommands, _ROWS)},
+        path: {"get": operation("quarantine", "Commands that failed", listed, FailedCommands, ROWS)},
         f"{path}/{{position}}": {
-            "get": operation("quarantined", "A failed command with its traceback", "The command.", detail, _POSITION),
-            "delete": operation("drop_quarantined", "Drop a failed command", "It is dropped.", Dropped, _POSITION),
+            "get": operation("quarantined", "A failed command with its traceback", "The command.", detail, POSITION),
+            "delete": operation("drop_quarantined", "Drop a failed command", "It is dropped.", Dropped, POSITION),
         },
         f"{path}/{{position}}/retry": {
-            "post": operation("retry_quarantined", "Send a failed command again", handled, Retried, _POSITION)
+            "post": operation("retry_quarantined", "Send a failed command again", handled, Retried, POSITION)
         },
     }
 
@@ -290,8 +357,8 @@ def _snapshots(schemas: _Schemas, path: str) -> dict[str, Any]:
                 "parameters": list(parameters),
                 "responses": {
                     "200": {"description": done, "content": content},
-                    "422": _problem("The name is used already, or a parameter does not fit."),
-                    "503": _problem("It could not be taken: `detail` says why."),
+                    "422": problem("The name is used already, or a parameter does not fit."),
+                    "503": problem("It could not be taken: `detail` says why."),
                 },
             }
         }
@@ -300,9 +367,9 @@ def _snapshots(schemas: _Schemas, path: str) -> dict[str, Any]:
     taken, ended = "All are published.", "All savepoints are published, and the app ends."
     return {
         f"{path}/snapshots": operation(
-            "take_snapshots", take, taken, SnapshotsTaken, _SAVEPOINT, _PARTITION, _SNAPSHOT_TIMEOUT
+            "take_snapshots", take, taken, SnapshotsTaken, SAVEPOINT, PARTITION, SNAPSHOT_TIMEOUT
         ),
-        f"{path}/stop": operation("stop_with_savepoint", stop, ended, Ended, {**_SAVEPOINT, "required": True}),
+        f"{path}/stop": operation("stop_with_savepoint", stop, ended, Ended, {**SAVEPOINT, "required": True}),
     }
 
 
@@ -316,7 +383,7 @@ def _own_paths(schemas: _Schemas, app: App) -> dict[str, Any]:
                 "operationId": "status",
                 "summary": "Shards and partitions: where, how far, how many",
                 "parameters": [digests],
-                "responses": {"200": anything, "503": _problem("A shard did not answer in time: try again.")},
+                "responses": {"200": anything, "503": problem("A shard did not answer in time: try again.")},
             }
         },
         f"/api/{app.name}/events": {"get": _events(schemas, app)},
@@ -327,7 +394,7 @@ def _own_paths(schemas: _Schemas, app: App) -> dict[str, Any]:
                 "tags": ["engram"],
                 "operationId": "health",
                 "summary": "Whether every partition is served",
-                "responses": {"200": anything, "503": _problem("Some are not.")},
+                "responses": {"200": anything, "503": problem("Some are not.")},
             }
         },
         "/metrics": {
@@ -341,92 +408,3 @@ def _own_paths(schemas: _Schemas, app: App) -> dict[str, Any]:
             }
         },
     }
-
-
-def _parameter(name: str, where: str, description: str, *, required: bool = False, **schema: Any) -> dict[str, Any]:
-    return {"name": name, "in": where, "required": required, "description": description, "schema": schema}
-
-
-_KEY = _parameter("key", "query", "The entity.", required=True, type="string", minLength=1, maxLength=1024)
-_WAIT = _parameter(
-    "wait", "query", "Until when to wait: `effects` is until all messages that it led to are handled.",
-    type="string", enum=["reply", "log", "effects"], default="reply",
-)  # fmt: skip
-_TIMEOUT = _parameter("timeout", "query", "Seconds to wait.", type="number", minimum=0, maximum=60, default=10)
-_AT_LEAST = _parameter(
-    "at_least", "query", "Tokens and positions that the answer must include, with commas.", type="string"
-)
-_AFTER = _parameter(
-    "after", "query", "A cursor; `start` for all events, `end` for those of commands from now on.",
-    type="string", default="start",
-)  # fmt: skip
-_NAME = _parameter(
-    "name", "query", "Only events of this name; may be repeated.", type="array", items={"type": "string"}
-)
-_LIMIT = _parameter("limit", "query", "How many events.", type="integer", minimum=1, maximum=1000, default=100)
-_WAIT_FOR_EVENTS = _parameter(
-    "wait", "query", "Seconds to wait while there are none.", type="number", minimum=0, maximum=60, default=0
-)
-_PAGE_LIMIT = _parameter("limit", "query", "How many rows.", type="integer", minimum=1, maximum=10_000, default=100)
-_CURSOR = _parameter("cursor", "query", "Go on after the rows that came with it.", type="string")
-_LAST_EVENT_ID = _parameter("Last-Event-ID", "header", "For a stream: instead of `after`.", type="string")
-_LAST_ANSWER_ID = _parameter("Last-Event-ID", "header", "For a stream: the last event that was seen.", type="string")
-_ROWS = _parameter("limit", "query", "How many commands.", type="integer", minimum=1, maximum=10_000, default=100)
-_POSITION = _parameter(
-    "position", "path", "Where the command is in the log.", required=True,
-    type="string", pattern=r"^[0-9]{1,5}:[0-9]{1,15}\.-?[0-9]{1,9}$", examples=["3:1042.0"],
-)  # fmt: skip
-_SAVEPOINT = _parameter(
-    "savepoint", "query", "Its name: it is kept, and is whole.", type="string", pattern="^[A-Za-z0-9._-]{1,64}$"
-)
-_PARTITION = _parameter("partition", "query", "Only of this one.", type="integer", minimum=0)
-_SNAPSHOT_TIMEOUT = _parameter(
-    "timeout", "query", "Seconds to wait.", type="number", minimum=0, maximum=3600, default=600
-)
-_FORMS: list[type[Any]] = [FailedCommands, FailedCommandDetail, Retried, Dropped, SnapshotsTaken, Ended]
-_IDEMPOTENCY = _parameter(
-    "Idempotency-Key",
-    "header",
-    "The same key again gives the first reply again.",
-    type="string",
-    pattern="^[!-~]{1,255}$",
-)
-_SESSION = _parameter(
-    "Engram-Session", "header", "The client's session, with Engram-Sequence.",
-    type="string", pattern="^[A-Za-z0-9._-]{1,64}$",
-)  # fmt: skip
-_SEQUENCE = _parameter(
-    "Engram-Sequence", "header", "Growing numbers within the session.",
-    type="integer", minimum=0, maximum=999_999_999_999_999,
-)  # fmt: skip
-_HEADERS = {
-    "Engram-Token": {"description": "For `at_least` of later queries; tokens merge.", "schema": {"type": "string"}},
-    "Engram-Position": {"description": "The same as `position`.", "schema": {"type": "string"}},
-}
-_COMMON = {
-    "400": _problem("The body is not JSON, or a token is not whole or of another app."),
-    "413": _problem("The body is too large."),
-    "422": _problem("A field, the key or a parameter does not fit: `errors` has the paths."),
-    "503": _problem("Not now; try again."),
-}
-_NOT_KNOWN = {"503": _problem("Nobody can tell now whose token it is: try again.")}
-_REFUSALS = {
-    "401": _problem("There is no token where one is needed, or it is not good: `WWW-Authenticate`."),
-    "403": _problem("Whoever has the token may not."),
-    "429": _problem("Too many requests: `Retry-After` says when the next one fits."),
-}
-_PROBLEM = {
-    "type": "object",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "code": {"type": "string"},
-        "errors": {"type": "array", "items": {"type": "object"}},
-        "partition": {"type": "integer"},
-        "at": {"type": "integer", "description": "The last record that is there."},
-        "asked_for": {"type": "integer"},
-    },
-    "required": ["type", "title", "status", "detail"],
-}

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from engram.errors import Misuse
 from engram.model.position import Position
 from engram.model.principal import Principal
+from engram.serving.commands import CommandId
 from engram.serving.guard import scoped
-from engram.serving.service import CommandId
 
 MAX_SECONDS = 60.0
 DEFAULT_SECONDS = 10.0
@@ -23,6 +23,10 @@ class TooLarge(Exception):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
+
+
+class BrokenJson(Exception):
+    """A body that is not JSON."""
 
 
 def read_parameters(request: Request, known: set[str]) -> dict[str, str]:
@@ -63,10 +67,22 @@ def read_command_id(request: Request, principal: Principal | None) -> CommandId 
 
 
 def read_idempotency_key(request: Request, principal: Principal | None) -> str | None:
-    key = request.headers.get("idempotency-key")
+    return checked_idempotency_key(request.headers.get("idempotency-key"), principal)
+
+
+def checked_idempotency_key(key: str | None, principal: Principal | None) -> str | None:
     if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
         raise Misuse("Idempotency-Key must be 1 to 255 visible ASCII characters.")
     return None if key is None else scoped(principal, key)
+
+
+def read_wait(parameters: dict[str, str], *known: str) -> str:
+    """Until when to wait: the first of those that are known, if nothing is said."""
+    wait = parameters.get("wait", known[0])
+    if wait not in known:
+        listing = " or ".join([", ".join(f"wait={name}" for name in known[:-1]), f"wait={known[-1]}"])
+        raise Misuse(f"wait={wait} is not known: write {listing}.")
+    return wait
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -39,44 +39,70 @@ _STATUS: list[tuple[type[EngramError], int, str]] = [
 ]
 
 
-def problem(status: int, kind: str, detail: str, **more: Any) -> Response:
-    """A problem+json response; `kind` is the last part of its type."""
-    content = {
+Problem = dict[str, Any]
+"""The content of a problem+json document."""
+
+
+def problem_content(status: int, kind: str, detail: str, **more: Any) -> Problem:
+    """`kind` is the last part of its type."""
+    return {
         "type": f"urn:engram:{kind}",
         "title": kind.replace("_", " "),
         "status": status,
         "detail": detail,
         **more,
     }
-    headers = {"Retry-After": "1"} if status == 503 else {}
-    body = json.dumps(content, ensure_ascii=False).encode()
-    return Response(body, status, headers, media_type="application/problem+json")
 
 
-def of_error(error: EngramError, **more: Any) -> Response:
+def error_content(error: EngramError, **more: Any) -> Problem:
     for cls, status, kind in _STATUS:
         if isinstance(error, cls):
             if isinstance(error, Rejected):
-                return problem(status, kind, error.text or error.code, code=error.code, **more)
+                return problem_content(status, kind, error.text or error.code, code=error.code, **more)
             if isinstance(error, Ahead | Behind) and error.gap is not None:
                 more |= error.gap._asdict()
-            return problem(status, kind, str(error), **more)
-    return problem(500, "error", str(error), **more)
+            return problem_content(status, kind, str(error), **more)
+    return problem_content(500, "error", str(error), **more)
 
 
-def of_validation(error: ValidationError) -> Response:
+def validation_content(error: ValidationError) -> Problem:
     """400 for what is not JSON, 422 with field paths for JSON that does not fit."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     if errors and errors[0]["type"] == "json_invalid":
-        return problem(400, "broken_json", f"The body is not JSON: {errors[0]['msg']}.")
+        return problem_content(400, "broken_json", f"The body is not JSON: {errors[0]['msg']}.")
     found = [{"path": ".".join(map(str, e["loc"])) or "body", "message": e["msg"]} for e in errors]
     listing = "; ".join(f"{f['path']}: {f['message']}" for f in found)
-    return problem(422, "invalid_fields", f"The body does not fit: {listing}.", errors=found)
+    return problem_content(422, "invalid_fields", f"The body does not fit: {listing}.", errors=found)
 
 
-def unknown(what: str, name: str, known: list[str]) -> Response:
+def unknown_content(what: str, name: str, known: list[str]) -> Problem:
     """404 with the near misses."""
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(sorted(known)) or 'none'}."
     kind = what.replace(" ", "_")
-    return problem(404, f"unknown_{kind}", f"There is no {what} named {name!r}. {hint}", near=near)
+    return problem_content(404, f"unknown_{kind}", f"There is no {what} named {name!r}. {hint}", near=near)
+
+
+def written(content: Problem) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def responded(content: Problem) -> Response:
+    headers = {"Retry-After": "1"} if content["status"] == 503 else {}
+    return Response(written(content), content["status"], headers, media_type="application/problem+json")
+
+
+def problem(status: int, kind: str, detail: str, **more: Any) -> Response:
+    return responded(problem_content(status, kind, detail, **more))
+
+
+def of_error(error: EngramError, **more: Any) -> Response:
+    return responded(error_content(error, **more))
+
+
+def of_validation(error: ValidationError) -> Response:
+    return responded(validation_content(error))
+
+
+def unknown(what: str, name: str, known: list[str]) -> Response:
+    return responded(unknown_content(what, name, known))

@@ -22,6 +22,7 @@ from engram.model.command import Broadcast
 from engram.model.entity import EVERYWHERE
 from engram.model.position import Position
 from engram.model.version import Version
+from engram.serving.awaited import Logged
 from engram.serving.failed import Dropped, FailedCommand, FailedCommandDetail, FailedCommands, NotServed, Retried
 from engram.serving.registry import Registry
 from engram.serving.router import Router
@@ -138,7 +139,7 @@ class QuarantineDoor:
         id_: Id = self._borrow()
         envelope = Envelope(name, version, row.key, body, *id_, f"retry {position}")
         at = await self._append(position, [envelope])
-        outcome = await self._router.reply(at, *id_, seconds=seconds)
+        outcome = await self._router.reply(Logged(at, *id_), seconds=seconds)
         self._give_back(id_)
         return await self._retried(at, outcome, seconds)
 

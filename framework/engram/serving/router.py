@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import zmq
 import zmq.asyncio
@@ -15,6 +15,7 @@ from engram.image.outcome import Outcome
 from engram.model.position import Position
 from engram.model.principal import Principal
 from engram.model.version import Version
+from engram.serving.awaited import AwaitedReplies, Logged
 from engram.serving.curve import connect_with
 from engram.serving.refused import PASSING, refused
 from engram.serving.registry import Registry
@@ -44,21 +45,9 @@ from engram.shard.requests import (
 
 T = TypeVar("T")
 
-# Replies can overtake the append's own return, so the latest are kept until somebody comes for them.
-_RECENT_RECORDS = 10_000
-# A reply that was sent before the line was up is lost; after this long without a word it is asked for.
-_ASK_AGAIN_S = 1.0
 # A shard says itself when a query's time is up, and knows why. It may be busy at that moment: a record of commands, a
 # slice of a snapshot. Only a shard that is silent for this much longer is taken to be away.
 _ANSWER_GRACE_S = 2.0
-
-
-class _Waiting(NamedTuple):
-    """A command whose outcome is awaited."""
-
-    session: str
-    sequence: int
-    future: asyncio.Future[Outcome]
 
 
 class Router:
@@ -72,8 +61,7 @@ class Router:
         self._ids = itertools.count(1)
         self._asked: dict[int, tuple[asyncio.Future[Answer | Reported | Refusal], int, Request]] = {}
         self._watched: dict[int, tuple[Callable[[], Subscription], Callable[[Changed], None]]] = {}
-        self._awaited: dict[tuple[int, int], dict[int, _Waiting]] = {}  # by record, then by index
-        self._recent: dict[tuple[int, int], list[Outcome]] = {}
+        self._awaited = AwaitedReplies(self._ask_for_replies)
         registry.on_move(self._moved)
 
     async def ask(
@@ -174,34 +162,33 @@ class Router:
             # It is between two owners: a new announcement will tell.
             await self._registry.wait_until(lambda: False, 0.05)
 
-    async def reply(self, position: Position, session: str, sequence: int, *, seconds: float) -> Outcome:
+    async def reply(self, command: Logged, *, seconds: float) -> Outcome:
         """The outcome of a command that this writer has appended."""
-        record = position.partition, position.offset
-        recent = self._recent.get(record)
-        if recent is not None:
-            return recent[position.index]
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        waiting = self._awaited.setdefault(record, {})
-        waiting[position.index] = _Waiting(session, sequence, future)
-        try:
-            while not future.done() and seconds > 0:
-                await asyncio.wait([future], timeout=min(seconds, _ASK_AGAIN_S))
-                seconds -= _ASK_AGAIN_S
-                location = self._registry.lookup(position.partition)
-                if not future.done() and location is not None:
-                    self._post(location.address, [Await(*record, [(position.index, session, sequence)])])
-            if future.done():
-                return future.result()
-        finally:
-            del waiting[position.index]
-            if not waiting:
-                self._awaited.pop(record, None)
+        (outcome,) = await self.replies([command], seconds=seconds)
+        if isinstance(outcome, Unavailable):
+            raise outcome
+        return outcome
+
+    async def replies(self, commands: Sequence[Logged], *, seconds: float) -> list[Outcome | Unavailable]:
+        """The outcome of each command; of those whose outcome is not known in time, why."""
+        outcomes = await self._awaited.of(commands, seconds=seconds)
+        return [
+            self._not_known(command.position) if outcome is None else outcome
+            for command, outcome in zip(commands, outcomes, strict=True)
+        ]
+
+    def _not_known(self, position: Position) -> Unavailable:
         problem = self._registry.problem(position.partition)
         stuck = self._registry.stuck(position.partition)
         why = f": partition {position.partition} is stopped. {problem}" if problem else f". {stuck}".rstrip()
-        raise Unavailable(
+        return Unavailable(
             f"The command is logged at {position} and will be handled, but its reply is not known yet{why}"
         )
+
+    def _ask_for_replies(self, asked: Await) -> None:
+        location = self._registry.lookup(asked.partition)
+        if location is not None:
+            self._post(location.address, [asked])
 
     def watch(self, request: Callable[[], Subscription], heard: Callable[[Changed], None]) -> None:
         """Has a query watched, wherever its partition is or will be served, and `heard` called with all that is said.
@@ -282,7 +269,7 @@ class Router:
         while True:
             response = decode_response(await socket.recv_multipart())
             if isinstance(response, Replies):
-                self._replied(response)
+                self._awaited.replied(response)
             elif isinstance(response, Changed):
                 if response.id in self._watched:
                     self._watched[response.id][1](response)
@@ -290,18 +277,6 @@ class Router:
                 asked = self._asked.get(response.id)
                 if asked is not None and not asked[0].done():
                     asked[0].set_result(response)
-
-    def _replied(self, replies: Replies) -> None:
-        record = replies.partition, replies.offset
-        if replies.indices is None:
-            self._recent[record] = replies.outcomes
-            if len(self._recent) > _RECENT_RECORDS:
-                del self._recent[next(iter(self._recent))]
-        waiting = self._awaited.get(record, {})
-        indices = range(len(replies.outcomes)) if replies.indices is None else replies.indices
-        for index, outcome in zip(indices, replies.outcomes, strict=True):
-            if index in waiting and not waiting[index].future.done():
-                waiting[index].future.set_result(outcome)
 
     def _moved(self, partition: int) -> None:
         """A partition has a new owner: everything that is open with the old one is asked again."""
@@ -312,10 +287,7 @@ class Router:
         requests: list[Request] = [request for _, of, request in self._asked.values() if of == partition]
         watched = [request() for request, _ in self._watched.values()]
         requests += [subscribe for subscribe in watched if subscribe.partition == partition]
-        for (of, offset), waiting in self._awaited.items():
-            if of == partition:
-                commands = [(index, w.session, w.sequence) for index, w in waiting.items()]
-                requests.append(Await(partition, offset, commands))
+        requests += self._awaited.open_in(partition)
         self._post(location.address, requests)
 
     def _drop_unused_links(self) -> None:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from engram.clock import Clock
 from engram.codec.codec import Codec
-from engram.codec.record import Envelope
-from engram.errors import Ahead, Corrupt, EngramError, Gap, Misuse, Unavailable
-from engram.image.outcome import Outcome
+from engram.errors import Ahead, EngramError, Gap, Misuse
 from engram.log.base import Log
-from engram.log.group import GroupCommit, Settled
 from engram.log.partitioner import partition_of
 from engram.model.app import App
 from engram.model.command import Command
-from engram.model.keys import Keys
 from engram.model.position import Position
 from engram.model.principal import Principal
 from engram.model.query import Query
 from engram.model.read_model import ReadModel
 from engram.model.token import Token
+from engram.serving.commands import CommandId, CommandsDoor, Given, Handled
 from engram.serving.effects import settle
 from engram.serving.events import EventsDoor
 from engram.serving.metrics import Metrics
@@ -41,19 +37,8 @@ from engram.snapshots.base import SnapshotStore
 from engram.tracing import tracer
 
 
-class CommandId(NamedTuple):
-    """A client's session and its number there. A session has at most one command under way."""
-
-    session: str
-    sequence: int
-
-
 class Service:
-    """Sends commands and asks queries for one app. Lives on one event loop.
-
-    A command without a client's id gets one from a pool of sessions of this service, each with one command
-    under way: so every command on the log has an id, and an append that was tried twice counts once.
-    """
+    """Sends commands and asks queries for one app. Lives on one event loop."""
 
     def __init__(
         self,
@@ -77,12 +62,17 @@ class Service:
         self.spans = GatewaySpans(tracer(), log)
         self._writer = f"g:{secrets.token_hex(6)}"
         self._router = Router(registry, self._writer)
-        self._loop = asyncio.get_running_loop()
-        self._group = GroupCommit(log, writer=self._writer, clock=clock, on_settled=self._settled)
-        self._free: deque[CommandId] = deque()
-        self._sessions = 0
         self._ends = [0] * log.partitions  # as far as is known: the log may have come further
-        self._keys = Keys(app)
+        self.commands = CommandsDoor(
+            self.codec,
+            log,
+            self._router,
+            writer=self._writer,
+            clock=clock,
+            metrics=self.metrics,
+            spans=self.spans,
+            on_logged=self._logged,
+        )
         self.read_models = ReadModelsDoor(log, self._router, self.check_not_ahead, self.metrics.looked, self.spans)
         self.events = EventsDoor(app, events or log)
         self.sinks = sinks
@@ -98,8 +88,8 @@ class Service:
             self._router,
             writer=self._writer,
             clock=clock,
-            borrow=self._borrow,
-            give_back=self._free.append,
+            borrow=self.commands.borrow,
+            give_back=self.commands.give_back,
         )
 
     async def submit(
@@ -111,9 +101,9 @@ class Service:
         idempotency_key: str | None = None,
     ) -> Position:
         """Returns once the command is durable, with its position."""
-        position, borrowed = await self._append(key, command, command_id or self._borrow(), idempotency_key)
-        if command_id is None:
-            self._free.append(borrowed)
+        (position,) = await self.commands.submit([Given(key, command, command_id, idempotency_key)])
+        if isinstance(position, EngramError):
+            raise position
         return position
 
     async def send(
@@ -124,13 +114,13 @@ class Service:
         command_id: CommandId | None = None,
         idempotency_key: str | None = None,
         seconds: float,
-    ) -> tuple[Position, Outcome]:
+    ) -> Handled:
         """Returns once the command is handled, with its position and outcome."""
-        position, used = await self._append(key, command, command_id or self._borrow(), idempotency_key)
-        outcome = await self._router.reply(position, *used, seconds=seconds)
-        if command_id is None:  # after an error the session is left alone: its last reply may still be asked for
-            self._free.append(used)
-        return position, outcome
+        given = Given(key, command, command_id, idempotency_key)
+        (handled,) = await self.commands.send([given], seconds=seconds)
+        if isinstance(handled, EngramError):
+            raise handled
+        return handled
 
     async def settle(self, position: Position, *, seconds: float) -> list[Position]:
         """Returns once everything that the command there has led to is handled: see `engram.serving.effects.settle`."""
@@ -236,68 +226,19 @@ class Service:
     async def end_commands(self) -> None:
         """Appends what is under way; whoever sends a command from now on is told to try later. Queries go on."""
         self.expect_end()
-        await asyncio.to_thread(self._group.close)
+        await self.commands.end()
 
     async def close(self) -> None:
         """Ends, after what is under way is appended."""
         await self.end_commands()
         self._router.close()
 
-    async def _append(
-        self, key: str, command: Command[Any, Any], id_: CommandId, idempotency_key: str | None
-    ) -> tuple[Position, CommandId]:
-        key = self.checked_key(key, command)
-        partition = partition_of(key, self.log.partitions)
-        name, version = command.__engram__.name or "", self.codec.version_of(type(command))
-        envelope = Envelope(name, version, key, self._loggable(command), *id_, idempotency_key)
-        appended: asyncio.Future[Position] = self._loop.create_future()
-        began = self.spans.begin()
-        self._group.submit(partition, envelope, appended)
-        with self.metrics.appending.track_inprogress():
-            position = await appended
-        await self.spans.logged(name, key, position, began)
-        self.metrics.acknowledged(name)
-        self._ends[partition] = max(position.offset + 1, self._ends[partition])
-        return position, id_
-
     def checked_key(self, key: str, asked: Command[Any, Any] | Query[Any, Any]) -> str:
         """The key of the entity that this is for; what is shared has one of its own."""
-        return self._keys.checked(key, type(asked))
+        return self.commands.checked_key(key, type(asked))
 
-    def _loggable(self, command: Command[Any, Any]) -> bytes:
-        """The command's body, which was read back: what a shard cannot decode would stop its partition."""
-        name, version = command.__engram__.name or "", self.codec.version_of(type(command))
-        body = self.codec.encode_body(command)
-        try:
-            self.codec.decode_command(name, version, body)
-        except Corrupt as problem:
-            raise Misuse(f"The command does not survive being logged, so it was not: {problem}") from problem
-        return body
-
-    def _borrow(self) -> CommandId:
-        if self._free:
-            session, sequence = self._free.popleft()
-            return CommandId(session, sequence + 1)
-        self._sessions += 1
-        return CommandId(f"{self._writer}.{self._sessions}", 0)
-
-    def _settled(self, settled: Settled) -> None:
-        """On the appending thread: one hop to the event loop for a whole append."""
-        try:
-            self._loop.call_soon_threadsafe(self._resolve, settled)
-        except RuntimeError as problem:  # the loop is closed: nobody waits any more
-            raise Unavailable("The application has stopped.") from problem
-
-    @staticmethod
-    def _resolve(settled: Settled) -> None:
-        future: asyncio.Future[Position]
-        for future, result in settled:
-            if future.done():
-                continue
-            if isinstance(result, EngramError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+    def _logged(self, position: Position) -> None:
+        self._ends[position.partition] = max(position.offset + 1, self._ends[position.partition])
 
 
 def _told(query: Query[Any, Any], principal: Principal | None) -> Principal | None:

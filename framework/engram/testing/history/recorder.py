@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from engram.errors import Denied, Misuse, Quarantined, Rejected, Unauthenticated
 from engram.model.app import App
 from engram.model.position import Position
 from engram.serving.client import Client
+from engram.serving.http_line import HttpLine
 from engram.testing.history.operation import Operation, Outcome, to_line
+
+T = TypeVar("T")
 
 
 class Recorder:
@@ -45,32 +50,57 @@ class Recorder:
 
 
 class RecordingClient(Client):
-    """See `Client`. Commands and queries are recorded; read models, watched queries and events are not."""
+    """See `Client`. Queries and single commands are recorded; read models, watched queries and events are not."""
 
     def __init__(self, url: str, app: App, recorder: Recorder, **how: Any) -> None:
+        self._recorder = recorder
         super().__init__(url, app, **how)
+
+    def _open_line(self, base: str, **how: Any) -> HttpLine:
+        return _RecordingLine(self._recorder, base, **how)
+
+
+class _RecordingLine(HttpLine):
+    def __init__(self, recorder: Recorder, base: str, **how: Any) -> None:
+        super().__init__(base, **how)
         self._recorder = recorder
 
-    async def _post(self, path: str, parameters: dict[str, str], body: str, headers: dict[str, str]) -> dict[str, Any]:
+    async def post(
+        self,
+        path: str,
+        parameters: dict[str, str],
+        body: str | bytes,
+        headers: dict[str, str],
+        read: Callable[[bytes], T],
+    ) -> T:
         kinds: dict[str, Literal["command", "query"]] = {"commands": "command", "queries": "query"}
+        if path == "commands":
+            raise Misuse("A recording client sends one command at a time: use send or submit.")
         kind, name = path.rsplit("/", 2)[1:]
         session = headers.get("Engram-Session")
         number = self._recorder.begin(
             kind=kinds[kind],
             key=parameters["key"],
             name=name,
-            body=body,
+            body=str(body),
             id=None if session is None else (session, int(headers["Engram-Sequence"])),
             idempotency_key=headers.get("Idempotency-Key"),
         )
         outcome: Outcome = "unknown"
         about: dict[str, Any] = {}
-        try:
-            content = await super()._post(path, parameters, body, headers)
+
+        def noted(answer: bytes) -> T:
+            nonlocal outcome, about
+            content = json.loads(answer)
+            found = read(answer)
             outcome = "logged" if kind == "commands" and "reply" not in content else "replied"
             about = {"position": Position.parse(content["position"]), "result": content.get("reply", None)}
             if kind == "queries":
                 about["result"] = content["answer"]
+            return found
+
+        try:
+            return await super().post(path, parameters, body, headers, noted)
         except Rejected as problem:
             outcome, about = "rejected", {"result": problem.code}
             raise
@@ -81,5 +111,4 @@ class RecordingClient(Client):
             outcome = "refused"
             raise
         finally:
-            self._recorder.end(number, outcome, token="" if self.token is None else str(self.token), **about)
-        return content
+            self._recorder.end(number, outcome, token="" if self.seen is None else str(self.seen), **about)

@@ -1,0 +1,225 @@
+"""How long from a command to its reply, while commands come at a steady rate?
+
+Open loop: a command is sent when its time has come, whether others are still waiting, and its latency counts from that
+time, so a pause is seen by all that should have come in it. The gateway's service without HTTP, a shard in a process of
+its own, everything on. The maximum is what 256 senders get through that wait for their replies. Beside it, what is hard
+to go below: a round trip to Redis and an fsync; and a micro-batch of Spark's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import redis
+import uvloop
+from engram.dev.kafka import Brokers
+from engram.model.command import Command
+from engram.serving.service import Service
+
+from bench.redis_server import redis_server
+from bench.result import Aim, Result, Row
+from bench.served import served
+from bench.spark_rivals import micro_batches, spark
+from bench.workload import Click, Impression, Tweet, app
+
+TWEETS = 10_000
+SECONDS = {100: 8.0, 1000: 5.0}
+HALF_SECONDS = 4.0
+SENDERS = 256
+ROUND_TRIPS = 2000
+_REPLY_S = 30.0
+_UNIT = "ms"
+# Up to this rate the pacer wakes for each command; above, every so often for all that are due: to wake up takes time of
+# what is measured. What is late by that counts as latency all the same.
+_ONE_BY_ONE = 1000
+_PAUSE_S = 0.001
+_PAGE = 4096
+_PAGES = 1000
+
+
+Way = Callable[[str, Command[Tweet, None]], Awaitable[object]]
+
+
+def measure() -> Result:
+    result = Result(f"Latency: command to reply in an open loop, {TWEETS:,} tweets, one shard")
+    p50: dict[str, float] = {}
+    with _floor() as floor:
+        with Brokers() as brokers:
+            for name, url in (("SQLite", ""), ("Kafka", brokers.url("latency"))):
+                print(f"  {name} ...", flush=True)
+                p50[name] = uvloop.run(_measure_log(result, floor, name, url))
+        lowest = floor.add_to(result)
+    with spark() as session:
+        _add(result, "Spark micro-batch that does nothing", micro_batches(session), cuts=(50,))
+    for name, value in p50.items():
+        over = round(value / lowest, 2)
+        what = f"{name}: p50 at 100/s over a Redis round trip plus one fsync"
+        result.aims.append(Aim(what, "<= 3", over, over <= 3))
+    return result
+
+
+class _Floor:
+    """What is hard to go below, measured between the other cases: what else the machine does changes from one second to
+    the next, and the disk is everybody's."""
+
+    def __init__(self, file: BinaryIO, client: redis.Redis | None) -> None:
+        self._file = file
+        self._client = client
+        self._places = itertools.cycle(range(_PAGES))
+        self._synced: list[float] = []
+        self._sent: list[float] = []
+
+    def look(self) -> None:
+        self._synced += _times(self._sync, ROUND_TRIPS // 8)
+        client = self._client
+        if client is not None:
+            self._sent += _times(lambda: client.hincrby("t1", "impressions", 1), ROUND_TRIPS // 8)
+
+    def add_to(self, result: Result) -> float:
+        """Rows of it; returns the medians of both together."""
+        lowest = _add(result, "one fsync of a page", self._synced)
+        return lowest + (_add(result, "one round trip to Redis, redis-py", self._sent) if self._sent else 0)
+
+    def _sync(self) -> None:
+        # Over what is there, as SQLite writes into its journal: a file that grows takes longer.
+        os.pwrite(self._file.fileno(), b"x" * _PAGE, _PAGE * next(self._places))
+        os.fsync(self._file.fileno())
+
+
+@contextmanager
+def _floor() -> Iterator[_Floor]:
+    with (
+        tempfile.TemporaryDirectory(prefix="engram-bench-") as folder,
+        (Path(folder) / "file").open("w+b") as file,
+        redis_server() as client,
+    ):
+        file.write(bytes(_PAGES * _PAGE))
+        file.flush()
+        os.fsync(file.fileno())
+        yield _Floor(file, client)
+
+
+def _times(work: Callable[[], object], count: int) -> list[float]:
+    times = []
+    for _ in range(count):
+        started = time.perf_counter()
+        work()
+        times.append(1000 * (time.perf_counter() - started))
+    return times
+
+
+async def _measure_log(result: Result, floor: _Floor, name: str, url: str) -> float:
+    async with served(app, "bench.workload:app", 1, log=url) as running:
+        rng = random.Random(3)
+        for _ in range(20):
+            await asyncio.gather(*(_send(running.service, rng) for _ in range(SENDERS)))
+        floor.look()
+        handled = partial(running.service.send, seconds=_REPLY_S)
+        ways: list[tuple[str, Way]] = [("until it is logged", running.service.submit), ("until its reply", handled)]
+        for until, send in ways:
+            times = []
+            for _ in range(ROUND_TRIPS // 2):
+                started = time.perf_counter()
+                await send(*_command(rng))
+                times.append(1000 * (time.perf_counter() - started))
+            _add(result, f"{name}, one after the other, {until}", times)
+        p50 = []
+        for rate, seconds in SECONDS.items():
+            floor.look()
+            p50.append(_add(result, f"{name}, {rate:,}/s", await _open_loop(running.service, rng, rate, seconds)))
+        floor.look()
+        most = [await _most(running.service, rng) for _ in range(3)]
+        result.rows.append(Row.of(f"{name}, most that {SENDERS} senders get through", most, "commands/s"))
+        half = round(statistics.median(most) / 2)
+        _add(result, f"{name}, half of that", await _open_loop(running.service, rng, half, HALF_SECONDS))
+        return p50[0]
+
+
+async def _most(service: Service, rng: random.Random) -> float:
+    end = time.perf_counter() + 2
+    sent = 0
+
+    async def go_on() -> None:
+        nonlocal sent
+        while time.perf_counter() < end:
+            await _send(service, rng)
+            sent += 1
+
+    started = time.perf_counter()
+    await asyncio.gather(*(go_on() for _ in range(SENDERS)))
+    return sent / (time.perf_counter() - started)
+
+
+async def _open_loop(service: Service, rng: random.Random, rate: float, seconds: float) -> list[float]:
+    """Milliseconds from when each command was due. A thread of its own looks at the clock: the event loop's timers are
+    good to a millisecond only."""
+    loop = asyncio.get_running_loop()
+    count = int(rate * seconds)
+    times: list[float] = []
+    done: asyncio.Future[None] = loop.create_future()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def one(due: float) -> None:
+        await _send(service, rng)
+        times.append(1000 * (time.perf_counter() - due))
+        if len(times) == count:
+            done.set_result(None)
+
+    def start(all_due: list[float]) -> None:
+        for due in all_due:
+            task = loop.create_task(one(due))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    def pace() -> None:
+        begin = time.perf_counter()
+        number = 0
+        while number < count:
+            time.sleep(max(begin + number / rate - time.perf_counter(), 0 if rate <= _ONE_BY_ONE else _PAUSE_S))
+            first, number = number, min(int((time.perf_counter() - begin) * rate) + 1, count)
+            loop.call_soon_threadsafe(start, [begin + each / rate for each in range(first, number)])
+
+    pacer = threading.Thread(target=pace)
+    pacer.start()
+    async with asyncio.timeout(4 * seconds + _REPLY_S):
+        await done
+    pacer.join()
+    return times
+
+
+async def _send(service: Service, rng: random.Random) -> None:
+    await service.send(*_command(rng), seconds=_REPLY_S)
+
+
+def _command(rng: random.Random) -> tuple[str, Command[Tweet, None]]:
+    key = f"t{rng.randrange(TWEETS)}"
+    if rng.random() < 0.3:
+        return key, Click(user="u1", url="https://example.org/1")
+    return key, Impression(user="u1")
+
+
+def _add(result: Result, case: str, times: list[float], cuts: tuple[float, ...] = (50, 99, 99.9)) -> float:
+    """Rows of these percentiles; returns the first. The spread is that of the percentile in five parts of the run."""
+    for cut in cuts:
+        size = max(len(times) // 5, 1)
+        parts = [_percentile(times[start : start + size], cut) for start in range(0, size * 5, size)]
+        whole = _percentile(times, cut)
+        spread = (max(parts) - min(parts)) / whole
+        result.rows.append(Row(f"{case}, p{cut:g}", round(whole, 3), _UNIT, round(spread, 3)))
+    return _percentile(times, cuts[0])
+
+
+def _percentile(times: list[float], cut: float) -> float:
+    return sorted(times)[min(int(len(times) * cut / 100), len(times) - 1)]
