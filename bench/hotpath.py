@@ -23,6 +23,7 @@ from engram.shard.policy import Policy
 from engram.shard.shard import Shard
 from engram.snapshots.files import FileSnapshots
 from engram.testing.silence import Silence
+from engram.worker import take_short_turns
 
 from bench.result import Aim, Result, Row
 from bench.workload import BATCH, TWEETS, Bare, Sender, Sent, app, bare_texts, every_tweet, traffic
@@ -104,6 +105,7 @@ class Engram:
             codec = self.owned.image.codec
             codec._slim_lines = codec._lines
         collect_rarely()
+        take_short_turns()
         self._drain()
 
     def rate(self, commands: list[Sent], *, snapshot: bool = False) -> float:

@@ -16,6 +16,7 @@ from engram.shard.policy import Policy
 from engram.shard.shard import Shard
 from engram.snapshots.files import FileSnapshots
 from engram.testing.silence import Silence
+from engram.worker import take_short_turns
 
 from bench.workload import app
 
@@ -73,6 +74,7 @@ def _run(line: Connection, url: str, number: int, count: int, folder: Path) -> N
     )
     shard.recover()
     collect_rarely()
+    take_short_turns()
     try:
         while True:
             line.send(None)

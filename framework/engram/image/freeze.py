@@ -61,12 +61,16 @@ class Freeze:
     def before_changes(self, entities: Iterable[tuple[Home, str]]) -> None:
         """Must be called before entities change, with their homes and keys. Never raises: the commands that come are
         not to blame for a state that cannot be encoded."""
-        waiting = [(part, key) for home, key in entities if (part := self._parts[home]).waits(key)]
+        waiting: dict[_Part, dict[str, None]] = {}
+        for home, key in entities:
+            part = self._parts[home]
+            if part.waits(key):
+                waiting.setdefault(part, {})[key] = None
         if waiting:
             try:
                 with strictly():
-                    for part, key in waiting:
-                        part.take(key)
+                    for part, keys in waiting.items():
+                        part.take(list(keys))
             except Exception as problem:  # noqa: BLE001 - raised again by the next `advance`
                 self._problem = problem
 
@@ -106,8 +110,8 @@ class _Part(Protocol):
     def waits(self, key: str) -> bool:
         """Whether this one is; called for each that is about to change or to be made."""
 
-    def take(self, key: str) -> None:
-        """Encodes one that may be waiting; within `strictly()`."""
+    def take(self, keys: list[str]) -> None:
+        """Encodes some that are waiting, each once; within `strictly()`."""
 
     def advance(self, limit: int) -> int:
         """Looks at up to `limit` entities, and encodes those that are waiting; how many it looked at. Within
@@ -167,9 +171,11 @@ class _Changed:
     def waits(self, key: str) -> bool:
         return self._home.mark_of(key) == self._round
 
-    def take(self, key: str) -> None:
-        if self.waits(key):
-            self._encode([key])
+    def take(self, keys: list[str]) -> None:
+        self.taken.encode(keys)
+        self._waiting -= len(keys)
+        for key in keys:
+            self._home.clear_mark(key)
 
     def advance(self, limit: int) -> int:
         if not self._waiting:
@@ -184,14 +190,8 @@ class _Changed:
             looked = self.dirty[self._listed : self._listed + limit]
             self._listed += len(looked)
             keys = [key for key in looked if self.waits(key)]
-        self._encode(keys)
+        self.take(keys)
         return len(looked)
-
-    def _encode(self, keys: list[str]) -> None:
-        self.taken.encode(keys)
-        self._waiting -= len(keys)
-        for key in keys:
-            self._home.clear_mark(key)
 
 
 class _All:
@@ -227,19 +227,16 @@ class _All:
         self._not.add(key)
         return False
 
-    def take(self, key: str) -> None:
-        if key not in self._not:
-            self.taken.encode([key])
-            self._not.add(key)
+    def take(self, keys: list[str]) -> None:
+        self.taken.encode(keys)
+        self._not.update(keys)
 
     def advance(self, limit: int) -> int:
         made = self._home.made
         if self._walk < len(made):
             looked = made[self._walk : self._walk + limit]
             self._walk += len(looked)
-            keys = [key for key in looked if key not in self._not]
-            self.taken.encode(keys)
-            self._not.update(keys)
+            self.take([key for key in looked if key not in self._not])
             return len(looked)
         if limit <= 0 or not self._cold_left:
             return 0
@@ -253,5 +250,5 @@ class _All:
     def _leave(self, key: str) -> None:
         """One of the cold ones is brought to memory: from here on it is one that was encoded."""
         if self.waits(key):
-            self.take(key)
+            self.take([key])
         self._not.add(key)
