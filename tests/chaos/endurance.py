@@ -79,6 +79,7 @@ class Endurance:
         try:
             for number, master in enumerate(masters):
                 self.app.master = master
+                self._bag.clear()  # another master has other kinds of processes
                 self._say(f"starting on {master}")
                 self.app.start()
                 self.app.wait_ready()

@@ -18,7 +18,8 @@ import psutil
 
 from tests.chaos.storm import LEDGER, PARTITIONS, ROOT, SHARDS
 
-START_S = 400.0
+# Three starts of a cluster on a machine that has no time for them: Spark waits a minute for its executors in each.
+START_S = 900.0
 # What a killed driver leaves behind ends by itself once it notices; beyond this it is ended here.
 _ORPHANS_S = 60.0
 
