@@ -72,11 +72,9 @@ def told(tmp_path_factory: pytest.TempPathFactory, kafka: Brokers) -> Iterator[T
 
 def _kill_driver(jobs: LongJobs) -> None:
     driver = subprocess.Popen([sys.executable, "-m", "tests.spark.long_jobs"], cwd=ROOT, stdin=subprocess.PIPE)
-    below: list[psutil.Process] = []
 
     def are_there() -> bool:
         assert driver.poll() is None, "it should have been killed"
-        below[:] = psutil.Process(driver.pid).children(recursive=True)
         return not jobs.halfway.missing()
 
     try:
@@ -84,6 +82,7 @@ def _kill_driver(jobs: LongJobs) -> None:
         driver.stdin.write(pickle.dumps(jobs))
         driver.stdin.close()
         assert eventually(are_there, START_S), jobs.halfway.missing()
+        below = psutil.Process(driver.pid).children(recursive=True)
     finally:
         driver.kill()
         driver.wait()
