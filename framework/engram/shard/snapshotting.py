@@ -24,8 +24,8 @@ from engram.snapshots.slices import SLICE_BYTES
 from engram.snapshots.writer import SnapshotWriter, Written
 from engram.worker import NewWorker, ThreadWorker
 
-# What a shard under full load loses while the writer's thread works beside it, measured on two cores: turns with Python's
-# lock, caches, and entities that are encoded because a command is about to change them.
+# What a shard under full load loses while the writer's thread works beside it, measured on two cores: turns with
+# Python's lock, caches, and entities that are encoded because a command is about to change them.
 _SLOWED_BY_WRITING = 0.6
 # When it is told that a snapshot is still being written: its store is slow, or hangs.
 _SLOW_MS = 30_000
