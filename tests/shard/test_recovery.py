@@ -29,7 +29,8 @@ def test_a_new_owner_writes_its_epoch_before_it_handles_anything(network: Networ
 
     record = network.log.read(2, 1, limit=1)[0]
     assert record.kind is Kind.EPOCH
-    assert Epoch.model_validate_json(record.payload) == Epoch(owner="owner-0", app_version=1, address="memory:owner-0")
+    word = Epoch(owner="owner-0", app_version=1, address="memory:owner-0", seen=1)
+    assert Epoch.model_validate_json(record.payload) == word
     assert owner.partition(2).epoch == owner.image(2).epoch == 1
 
 
