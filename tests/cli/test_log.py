@@ -106,7 +106,7 @@ def test_show_prints_a_line_for_each_record_and_command(engram: Engram, path: Pa
         '    .0    register v1  bob  {"name":"Ada"}',
         '    .1    publish v1  bob  {"text":"once upon a time once upon a time once upon a time on…',
         "0:2        commands 2023-11-14T22:13:20.002Z",
-        "    PROBLEM Record 2 of partition 0 cannot be decoded: value: Invalid JSON: expected valu…",
+        "    PROBLEM Record 2 of partition 0 cannot be decoded: JSON is malformed: invalid charact…",
         "    garb\\xffage",
         "0:3        messages 2023-11-14T22:13:20.003Z  from partition 1",
         '    .0    gain_follower v1  bob  {"by":"ada"}',
@@ -114,7 +114,7 @@ def test_show_prints_a_line_for_each_record_and_command(engram: Engram, path: Pa
         '    .0    register v1  cy  {"name":"Cy"}',
         "1:2        plain    2023-11-14T22:13:20.005Z",
         "    PROBLEM Record 2 of partition 1 cannot be decoded: it has no header `name`: write the…",
-        '    {"name":"","version":"","key":"dan","id":null,"problem":""}\\n{}',
+        '    {"name":"","version":"","key":"dan"}\\n{}',
         "0:4        commands 2023-11-14T22:13:20.006Z  by gateway-7",
         '    .0    register v1  eve  {"name":"Ada"}',
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable
@@ -15,6 +16,7 @@ import uvicorn
 from engram import App, Client
 from engram.clock import system_clock
 from engram.codec.record import Kind
+from engram.errors import Fenced
 from engram.log.base import Entry
 from engram.log.partitioner import partition_of
 from engram.log.sqlite import SqliteLog
@@ -52,8 +54,10 @@ class RunningShard:
         owner: str,
         policy: Policy | None,
         keys: LineKeys | None,
+        is_current: Callable[[], bool],
     ) -> None:
         self._keys = keys
+        self._is_current = is_current
         self.number = number
         self.partitions = partitions
         self._app = app
@@ -75,6 +79,15 @@ class RunningShard:
         assert not self._thread.is_alive(), f"{self._owner} did not end"
 
     def _run(self) -> None:
+        """As Spark runs a task: one that failed is started again, unless another was started in its place."""
+        for attempt in itertools.count():
+            try:
+                return self._attempt(f"{self._owner}.{attempt}" if attempt else self._owner)
+            except Fenced:
+                if self._killed.is_set() or not self._is_current():
+                    return None
+
+    def _attempt(self, owner: str) -> None:
         self.log = log = FaultyFile(self._folder / "log.db", self._app.name)
         transport = ZmqTransport(self._registry, keys=self._keys)
         shard = Shard(
@@ -85,7 +98,7 @@ class RunningShard:
             store=FileSnapshots(self._folder / "snapshots", self._app.name),
             transport=transport,
             clock=system_clock,
-            owner=self._owner,
+            owner=owner,
             policy=self._policy,
             background=True,
         )
@@ -130,6 +143,7 @@ class RunningApp:
         self.shards: list[RunningShard] = []
         self._count = shards
         self._owners = 0
+        self._current: dict[int, str] = {}  # the owner that was started last, by the shard's number
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -156,6 +170,7 @@ class RunningApp:
     def start_shard(self, number: int, partitions: Iterable[int]) -> RunningShard:
         """Starts a shard, as Spark does after a failure. It takes the partitions over from whoever has them."""
         self._owners += 1
+        owner = self._current[number] = f"{number}-{self._owners}"
         self.shards.append(
             RunningShard(
                 self.app,
@@ -163,9 +178,10 @@ class RunningApp:
                 self.registry.address,
                 number=number,
                 partitions=list(partitions),
-                owner=f"{number}-{self._owners}",
+                owner=owner,
                 policy=self._policy,
                 keys=self._keys,
+                is_current=lambda: self._current[number] == owner,
             )
         )
         return self.shards[-1]
