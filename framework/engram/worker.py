@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 # For how long a thread keeps Python's lock when another wants it. The default is 5 ms: a snapshot's writer, which needs
-# the lock some thousand times and briefly, then takes twice as long beside a busy shard, and slows it for that long.
+# the lock often and briefly, then takes half as long again beside a busy shard, and slows it for that long.
 _TURN_S = 0.001
 
 Job = Callable[[], None]

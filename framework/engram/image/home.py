@@ -46,7 +46,7 @@ class Home:
     `cold` has those that nobody has touched for long: encoded, with their versions. `dirty` has the keys of entities
     that have changed since the last freeze began, each once: those whose mark is this `round`. A mark is on the entity
     itself, and in `cold_marks` while it is cold. (A set of a million keys would cost a look into it for each command,
-    and a pause of its own whenever it grows.) `made` has the keys of all but the cold ones
+    and pauses when it grows.) `made` has the keys of all but the cold ones
     in the order in which they were made, which is that of their places in memory, more or less: a long walk takes less
     time in this order. `leaving`, if anybody wants to know, is told the key of an entity that is about to leave `cold`.
     """
@@ -131,14 +131,14 @@ class Home:
 
     def mark(self, key: str) -> None:
         """An entity that is there is dirty from now on. (What a handler changes, the image marks itself.)"""
+        if self.mark_of(key) == self.round:
+            return
+        self.dirty.append(key)
         entity = self.entities.get(key)
-        known = self.cold_marks.get(key) if entity is None else entity._round
-        if known != self.round:
-            self.dirty.append(key)
-            if entity is None:
-                self.cold_marks[key] = self.round
-            else:
-                set_mark(entity, self.round)
+        if entity is None:
+            self.cold_marks[key] = self.round
+        else:
+            set_mark(entity, self.round)
 
     def mark_of(self, key: str) -> int | None:
         """The round in which it was last changed, if it is known."""
