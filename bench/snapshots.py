@@ -9,6 +9,7 @@ without any snapshot right before it. Pauses are those of all snapshots with the
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import random
 import resource
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +40,7 @@ DIFFERENT_LAPS = 4
 CYCLES = 3
 LAPS_WITHOUT = 4
 MORE = 17
+LOADS = 5
 FEW = (1_000, 10_000, 100_000)
 
 
@@ -46,7 +49,7 @@ def measure() -> Result:
         path = Path(folder) / "log.db"
         shard = Engram(path, batch=BATCH)
         shard.prepare([("impression", f"t{n}", {"user": "u0"}) for n in range(TWEETS)])
-        store = FileSnapshots(path.with_suffix(".snapshots"), app.name, keep=10**6)
+        store = _store(path)
         first = _snapshot(shard, store)
         gc.freeze()
         load = _Load(shard)
@@ -74,17 +77,24 @@ def measure() -> Result:
                 shard.rate(list(traffic(random.Random(count), count)))
                 manifest = _snapshot(shard, store)
             sizes[manifest.changed] = sum(part.size for part in manifest.steps[-1])
-        loads = [_load(store) for _ in range(3)]
+        _progress("loading")
+        chain, of_chain = manifest, _loads(path)
+        while len(manifest.steps) > 1:
+            shard.rate(list(traffic(random.Random(len(manifest.steps)), LAP)))
+            manifest = _snapshot(shard, store)
+        of_base = _loads(path)
         _progress("fork")
         forks = [_fork(shard, load) for _ in range(CYCLES)]
         shard.close()
+    rows = sum(part.rows for step in chain.steps for part in step)
     result = Result(f"Snapshots: {TWEETS:,} tweets, {CYCLES} cycles of the default policy, {len(pauses)} snapshots")
     result.rows += [
         Row.of("commands without a snapshot", without, "commands/s"),
         Row.of("commands over a cycle", cycles, "commands/s"),
         Row.of("length of a cycle", seconds, "s"),
         Row.of(f"longest pause of a snapshot ({len(pauses)} of them)", pauses, "ms"),
-        Row.of("loading and verifying the digest, entities left encoded", loads, "entities/s"),
+        Row.of("loading and verifying the digest, entities left encoded", of_base, "entities/s"),
+        Row.of(f"the same of a base and {len(chain.steps) - 1} changes, {rows:,} rows", of_chain, "entities/s"),
         Row("peak memory with snapshots, over that without", round(peak / live, 2), "times", 0.0),
         Row("bytes of a snapshot of everything", first.written_bytes, "bytes", 0.0),
         *(Row(f"bytes for {changed:,} changed entities", size, "bytes", 0.0) for changed, size in sizes.items()),
@@ -93,13 +103,14 @@ def measure() -> Result:
     ]
     ratio = round(statistics.median(on / off for on, off in zip(cycles, without, strict=True)), 3)
     longest = round(max(pauses), 1)
-    loaded = round(statistics.median(loads))
+    loaded, of_both = round(statistics.median(of_base)), round(statistics.median(of_chain))
     per_entity = [size / changed for changed, size in sizes.items()]
     growth = round(max(per_entity[1:]) / min(per_entity[1:]), 2)
     result.aims += [
         Aim("throughput with snapshots by the default policy, over without", ">= 0.8", ratio, ratio >= 0.8),
         Aim(f"longest pause of {len(pauses)} snapshots, ms", "<= 20", longest, longest <= 20),
-        Aim("entities loaded per second", ">= 500,000", loaded, loaded >= 500_000),
+        Aim("entities loaded per second, from a base", ">= 500,000", loaded, loaded >= 500_000),
+        Aim("entities loaded per second, from a base and changes", ">= 500,000", of_both, of_both >= 500_000),
         Aim("bytes per changed entity, from 10,000 to 100,000 of them", "<= 1.5 times apart", growth, growth <= 1.5),
     ]
     return result
@@ -178,9 +189,22 @@ def _snapshot(shard: Engram, store: FileSnapshots) -> Manifest:
     return store.manifests(0)[0]
 
 
-def _load(store: FileSnapshots) -> float:
-    started = time.perf_counter()
+def _store(log: Path) -> FileSnapshots:
+    return FileSnapshots(log.with_suffix(".snapshots"), app.name, keep=10**6)
+
+
+def _loads(log: Path) -> list[float]:
+    """Each in a process of its own, as a start is."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as processes:
+        return list(processes.map(_load, [log] * LOADS))
+
+
+def _load(log: Path) -> float:
+    import pyarrow.parquet  # noqa: F401 - once in a process, however many entities it loads
+
+    store = _store(log)
     image = Image(0, Codec(app))
+    started = time.perf_counter()
     store.restore(0, lambda loaded: image.load_encoded(loaded.columns, loaded.memory))
     return image.count() / (time.perf_counter() - started)
 

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from engram import Misuse
+from engram.image.home import Older
 from engram.log.partitioner import partition_of
 from engram.shard import spill
 from engram.shard.spill import Spill
@@ -20,9 +21,10 @@ from sample_apps.social.queries import Profile
 from tests.shard.network import Network, Owner
 
 KEYS = st.sampled_from(["ada", "bob", "cleo", "d\u1e17", ""])
+STATES = st.binary(max_size=40)
 CHANGES = st.lists(
     st.one_of(
-        st.tuples(st.just("set"), KEYS, st.tuples(st.sampled_from([1, 2, "2 coin=3"]), st.binary(max_size=40))),
+        st.tuples(st.just("set"), KEYS, st.one_of(STATES, st.builds(Older, st.sampled_from([1, "2 coin=3"]), STATES))),
         st.tuples(st.just("delete"), KEYS, st.none()),
     ),
     max_size=60,
@@ -57,7 +59,7 @@ def test_of_many_every_one_is_found(tmp_path):
     for _ in range(30_000):
         key = f"k{rng.randrange(5000)}"
         if rng.random() < 0.6:
-            kept[key] = twin[key] = 1, rng.randbytes(rng.choice([3, 30, 900]))
+            kept[key] = twin[key] = rng.randbytes(rng.choice([3, 30, 900]))
         else:
             assert kept.pop(key, None) == twin.pop(key, None)
 
@@ -70,7 +72,7 @@ def test_those_that_go_during_a_walk_are_not_in_its_way(tmp_path):
     """A walk gives each key that is there when its turn comes, once, and knows which it has given."""
     kept = Spill(tmp_path)
     for number in range(3000):
-        kept[f"k{number}"] = 1, b"x" * (number % 700)
+        kept[f"k{number}"] = b"x" * (number % 700)
     walk = kept.walk()
     first = walk.take(1000)
     gone = [*first[::7], *(f"k{number}" for number in range(1500, 3000, 3))]
@@ -90,7 +92,7 @@ def test_the_file_does_not_grow_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(spill, "_WORTH_BYTES", 1000)
     kept = Spill(tmp_path)
     for number in range(10_000):
-        kept[f"k{number % 7}"] = 1, b"x" * 50
+        kept[f"k{number % 7}"] = b"x" * 50
         if number % 7 == 3:
             del kept["k3"]
 
@@ -101,7 +103,7 @@ def test_the_file_does_not_grow_for_ever(tmp_path, monkeypatch):
 def test_nothing_is_left_on_the_disk(tmp_path):
     """The file has no name: even a process that is killed leaves nothing."""
     kept = Spill(tmp_path)
-    kept["ada"] = 1, b"{}"
+    kept["ada"] = b"{}"
 
     assert list(tmp_path.iterdir()) == []
 
@@ -118,16 +120,16 @@ def test_a_full_disk_changes_nothing(tmp_path, monkeypatch):
     """What does not fit raises, and everything that was there is still there."""
     monkeypatch.setattr(spill, "_BUFFER_BYTES", 10)
     kept = Spill(tmp_path)
-    kept["ada"] = 1, b"first and long enough"
+    kept["ada"] = b"first and long enough"
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as patch:
         patch.setattr(spill.os, "pwrite", lambda *_: (_ for _ in ()).throw(full))
         with pytest.raises(OSError, match="No space left"):
-            kept["ada"] = 1, b"second and long enough"
+            kept["ada"] = b"second and long enough"
 
-    assert dict(kept) == {"ada": (1, b"first and long enough")}
-    kept["bob"] = 1, b"third and long enough"
-    assert kept["bob"] == (1, b"third and long enough")
+    assert dict(kept) == {"ada": b"first and long enough"}
+    kept["bob"] = b"third and long enough"
+    assert kept["bob"] == b"third and long enough"
 
 
 def _busy(network: Network, users: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from engram.codec.codec import Codec
@@ -14,12 +15,22 @@ from engram.model.entity import Entity
 from engram.model.query import Query
 from engram.model.version import Version
 
-Cold = MutableMapping[str, tuple[Version, bytes]]
 Handle = Callable[[Command[Any, Any], Any, Context], Any]
 
 _CLEAN = 0  # the mark of an entity that no round has changed
 # Past any `__setattr__` of an author's: a mark is no field.
 set_mark: Callable[[Entity, int], None] = Entity._round.__set__  # type: ignore[attr-defined]  # the slot's descriptor
+
+
+class Older(NamedTuple):
+    """The state of an entity in a version before today's."""
+
+    version: Version
+    state: bytes
+
+
+# Bytes are of today's version: most are, and a tuple for each would take time and room.
+Cold = MutableMapping[str, bytes | Older]
 
 
 class Walk(Protocol):
@@ -43,7 +54,7 @@ class Walkable(Protocol):
 class Home:
     """The entities of one type, with the undo log that their containers and parts write to.
 
-    `cold` has those that nobody has touched for long: encoded, with their versions. `dirty` has the keys of entities
+    `cold` has those that nobody has touched for long: encoded. `dirty` has the keys of entities
     that have changed since the last freeze began, each once: those whose mark is this `round`. A mark is on the entity
     itself, and in `cold_marks` while it is cold. (A set of a million keys would cost a look into it for each command,
     and pauses when it grows.) `made` has the keys of all but the cold ones
@@ -105,7 +116,7 @@ class Home:
         """The entity, if there is one; it is decoded if it was not yet."""
         entity = self.entities.get(key)
         if entity is None and (cold := self.cold.get(key)) is not None:
-            entity = self._adopted(self._codec.decode_entity(self.name, *cold))
+            entity = self._adopted(self._decoded(cold))
             if self.leaving is not None:
                 self.leaving(key)
             if self.cold_marks:
@@ -117,17 +128,16 @@ class Home:
     def peek(self, key: str) -> Entity:
         """An entity that is there, only to be read. One that is still encoded stays so."""
         cold = self.cold.get(key)
-        return self.entities[key] if cold is None else self._codec.decode_entity(self.name, *cold)
+        return self.entities[key] if cold is None else self._decoded(cold)
 
     def encoded(self, key: str) -> bytes:
         """The state, in today's version, of an entity that is there."""
         cold = self.cold.get(key)
         if cold is None:
             return self._codec.encode_entity(self.entities[key])
-        version, state = cold
-        if version != self.version:  # brought up, so that the same state is always encoded the same
-            return self._codec.encode_entity(self._codec.decode_entity(self.name, version, state))
-        return state
+        if isinstance(cold, Older):  # brought up, so that the same state is always encoded the same
+            return self._codec.encode_entity(self._decoded(cold))
+        return cold
 
     def mark(self, key: str) -> None:
         """An entity that is there is dirty from now on. (What a handler changes, the image marks itself.)"""
@@ -175,7 +185,7 @@ class Home:
                     spared.append(key)
                 else:
                     try:
-                        self.cold[key] = self.version, self.encode(entity)
+                        self.cold[key] = self.encode(entity)
                     except UserWarning:
                         spared.append(key)
                     else:
@@ -205,6 +215,14 @@ class Home:
             self.undo.roll_back()
             guard.restore(entity, key, before)
         return changed
+
+    def load(self, keys: list[str], version: Version, states: list[bytes]) -> None:
+        """These are there, and cold. Those that are there already take these states."""
+        today = version == self.version
+        self.cold.update(zip(keys, states if today else map(Older, repeat(version), states), strict=True))
+
+    def _decoded(self, cold: bytes | Older) -> Entity:
+        return self._codec.decode_entity(self.name, *(cold if isinstance(cold, Older) else (self.version, cold)))
 
     def _adopted(self, entity: Entity) -> Entity:
         set_mark(entity, _CLEAN)

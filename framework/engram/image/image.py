@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import count, repeat
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from engram.codec.codec import Codec, Commands, Messages, strictly
@@ -523,7 +523,7 @@ class Image:
         for name, version, keys, states, rows in columns:
             self.codec.check_entity(name, version)
             home = homes[name]
-            home.cold.update(zip(keys, zip(repeat(version), states, strict=False), strict=True))
+            home.load(keys, version, states)
             if self.read_models is not None:
                 self.read_models.take(home.cls, keys, rows)
         self._load_memory(memory)

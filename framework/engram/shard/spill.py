@@ -10,6 +10,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from engram.errors import Misuse
+from engram.image.home import Older
 from engram.model.version import Version
 from engram.shard.places import Places
 
@@ -20,12 +21,13 @@ _WORTH_BYTES = 16 * 1024 * 1024
 # Read at once of an entity whose size is not known yet: one read is enough for most.
 _READ_BYTES = 512
 _WALK_BYTES = 256 * 1024
-# The sizes of key and state, and the number of the version.
+# The sizes of key and state, and which version it is: today's, or one of those in a list.
 _HEAD = Struct("<IIH")
+_TODAY = 0
 
 
-class Spill(MutableMapping[str, tuple[Version, bytes]]):
-    """Encoded entities by key, with their versions, in a file that nobody else sees. In memory are only their places,
+class Spill(MutableMapping[str, bytes | Older]):
+    """Encoded entities by key, in a file that nobody else sees. In memory are only their places,
     about twenty bytes for each.
 
     The file has no name and is gone with its process, whatever ends that: it is no truth, only room. Single-threaded.
@@ -37,24 +39,24 @@ class Spill(MutableMapping[str, tuple[Version, bytes]]):
         self._folder = folder
         self._file = self._open()
         self._places = Places(self._is_at)
-        self._versions: list[Version] = []
+        self._older: list[Version] = []
         self._buffer = bytearray()
         self._written = 0
         self._used = 0
         self._worth = _WORTH_BYTES
         self._latest: _Kept | None = None  # what is looked up is often taken out next
 
-    def __getitem__(self, key: str) -> tuple[Version, bytes]:
+    def __getitem__(self, key: str) -> bytes | Older:
         kept = self._find(key)
         if kept is None:
             raise KeyError(key)
-        return self._versions[kept.version], kept.state
+        return kept.state if kept.version == _TODAY else Older(self._older[kept.version - 1], kept.state)
 
-    def __setitem__(self, key: str, item: tuple[Version, bytes]) -> None:
-        version, state = item
+    def __setitem__(self, key: str, item: bytes | Older) -> None:
+        version, state = (self._number(item.version), item.state) if isinstance(item, Older) else (_TODAY, item)
         name = key.encode()
         size = _HEAD.size + len(name) + len(state)
-        self._buffer += _HEAD.pack(len(name), len(state), self._number(version)) + name + state
+        self._buffer += _HEAD.pack(len(name), len(state), version) + name + state
         if len(self._buffer) >= _BUFFER_BYTES:
             try:
                 self._flush()
@@ -142,14 +144,14 @@ class Spill(MutableMapping[str, tuple[Version, bytes]]):
         self._buffer = bytearray()
 
     def _number(self, version: Version) -> int:
-        if version not in self._versions:
-            self._versions.append(version)
-        return self._versions.index(version)
+        if version not in self._older:
+            self._older.append(version)
+        return self._older.index(version) + 1
 
     def _compact(self) -> None:
         """Copies what is of use into a new file. When there is no room for that, it is tried again later."""
         new = Spill(self._folder)
-        new._versions = self._versions
+        new._older = self._older
         try:
             for key in self:
                 new[key] = self[key]

@@ -9,8 +9,9 @@ The work is Arrow's own, without Python's lock wherever that is possible: comman
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from engram.errors import Corrupt
@@ -68,8 +69,9 @@ class ParquetJson:
         newest = table.group_by(["entity", "key"], use_threads=False).aggregate([("place", "max")])["place_max"]
         return table.take(newest).drop_columns(["place"])
 
-    def decode(self, part: bytes) -> list[EntityColumns]:
-        """The entities of a part by type and version. Raises `Corrupt` for what is no such part."""
+    def decode(self, part: bytes, newer: Mapping[str, Collection[str]]) -> list[EntityColumns]:
+        """The entities of a part by type and version, but for those that are newer. Raises `Corrupt` for what is no
+        such part."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -80,11 +82,16 @@ class ParquetJson:
             for group in groups:
                 of_group = [pc.equal(table[column], value) for column, value in group.items()]
                 rows = table if len(groups) == 1 else table.filter(pc.and_(*of_group))
+                keys = _values(rows["key"])
+                if superseded := newer.get(group["entity"]):  # what is not wanted need not become an object of Python
+                    wanted = [key not in superseded for key in keys]
+                    rows = rows.select(["state", "rows"]).filter(pa.array(wanted))
+                    keys = list(compress(keys, wanted))
                 states = _values(rows["state"].cast(pa.large_binary()))
                 none = rows["rows"].null_count == len(rows)
                 read = () if none else _values(rows["rows"].cast(pa.large_binary()))
-                version, keys = read_version(group["version"]), _values(rows["key"])
-                found.append(EntityColumns(group["entity"], version, keys, states, read))
+                if keys:
+                    found.append(EntityColumns(group["entity"], read_version(group["version"]), keys, states, read))
         except (pa.ArrowException, TypeError, ValueError) as problem:
             raise Corrupt(f"its entities cannot be read: {problem}") from problem
         return found

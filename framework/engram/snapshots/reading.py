@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from engram.errors import Corrupt
-from engram.image.contents import EntityColumns, digest_with, without
+from engram.image.contents import EntityColumns, digest_with
 from engram.snapshots.base import Loaded
 from engram.snapshots.hashes import Hashes
 from engram.snapshots.manifest import Manifest, PartEntry
@@ -71,12 +71,10 @@ class Reading:
         for number, step in reversed(list(enumerate(self._manifest.steps))):
             of_step: dict[str, set[str]] = {}
             for part in step:
-                for columns in self._serializers.of(part).decode(self._read(part)):
+                for columns in self._serializers.of(part).decode(self._read(part), newer):
                     if number:  # nothing is older than the base
                         of_step.setdefault(columns.entity, set()).update(columns.keys)
-                    kept = without(columns, newer[columns.entity]) if columns.entity in newer else columns
-                    if kept.keys:
-                        yield kept
+                    yield columns
             for entity, keys in of_step.items():
                 newer.setdefault(entity, set()).update(keys)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from engram.errors import Corrupt
@@ -35,8 +35,8 @@ class Serializer(Protocol):
     def table(self, parts: Sequence[bytes]) -> pa.Table:
         """The newest row of every entity, as columns of text: entity, key, version, state, rows."""
 
-    def decode(self, part: bytes) -> list[EntityColumns]:
-        """The entities of a part, by type and version."""
+    def decode(self, part: bytes, newer: Mapping[str, Collection[str]]) -> list[EntityColumns]:
+        """The entities of a part, by type and version, without those keys of a type that are said to be newer."""
 
     def encode_memory(self, memory: Memory) -> bytes:
         """The part with all that is no entity."""
@@ -63,7 +63,7 @@ class Serializers:
     def today(self, part: PartEntry, data: bytes) -> bytes:
         """A part in the form of today, whatever form it was written in."""
         of = self.of(part)
-        return data if of is self.writing else self.writing.encode(of.decode(data))
+        return data if of is self.writing else self.writing.encode(of.decode(data, {}))
 
     def table(self, parts: Sequence[tuple[PartEntry, bytes]]) -> pa.Table:
         """The newest row of every entity, of parts in any form."""
@@ -73,7 +73,7 @@ class Serializers:
         return table_of(columns_of(rows_of(self._decoded(parts))))
 
     def _decoded(self, parts: Sequence[tuple[PartEntry, bytes]]) -> list[EntityColumns]:
-        return [columns for part, data in parts for columns in self.of(part).decode(data)]
+        return [columns for part, data in parts for columns in self.of(part).decode(data, {})]
 
 
 SERIALIZERS = Serializers(ParquetJson())

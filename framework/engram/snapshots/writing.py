@@ -91,7 +91,7 @@ class Writing:
         entry = self._parts.write(self._folder, name, "entities", data, form=writing.form, rows=rows)
         read = self._parts.read_back(self._folder, entry)
         if found is not None:
-            for columns in writing.decode(read):
+            for columns in writing.decode(read, {}):
                 found.add(columns)
                 release(columns)
         return entry

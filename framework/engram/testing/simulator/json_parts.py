@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from engram.errors import Corrupt
@@ -32,10 +32,11 @@ class PlainJson(ParquetJson):
         newest = {(row[0], row[2]): row for parts in oldest_first for part in parts for row in _rows(part)}
         yield json.dumps(list(newest.values())).encode(), len(newest)
 
-    def decode(self, part: bytes) -> list[EntityColumns]:
+    def decode(self, part: bytes, newer: Mapping[str, Collection[str]]) -> list[EntityColumns]:
         return [
             EntityColumns(name, version, [key], [state.encode()], [None if read is None else read.encode()])
             for name, version, key, state, read in _rows(part)
+            if key not in newer.get(name, ())
         ]
 
 
