@@ -229,14 +229,26 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=100_000)
     parser.add_argument("--partitions", type=int, nargs=2, default=(8, 12), help="Before and after.")
     parser.add_argument("--until", choices=STEPS, default=STEPS[-1], help="The last step.")
+    parser.add_argument("--folder", type=Path, help="Where everything is, and stays; else it is gone at the end.")
     options = parser.parse_args()
     if options.count < options.users:
         raise SystemExit(f"{options.count} commands cannot register {options.users} users: use a greater --count.")
-    with tempfile.TemporaryDirectory(prefix="engram-pipeline-") as folder:
-        pipeline = Pipeline(
-            Path(folder), commands=options.count, users=options.users, partitions=tuple(options.partitions)
-        )
+    with _folder(options.folder) as folder:
+        pipeline = Pipeline(folder, commands=options.count, users=options.users, partitions=tuple(options.partitions))
         pipeline.run(STEPS[: STEPS.index(options.until) + 1])
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    """The one that was asked for, or one that is gone afterwards."""
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="engram-pipeline-") as folder:
+            yield Path(folder)
+    elif kept.exists() and any(kept.iterdir()):
+        raise SystemExit(f"{kept} is not empty: a run needs a folder of its own.")
+    else:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ class Endurance:
             faults["Python daemon paused"] = lambda: self._pause(self._dice.choice(daemons), 2, 6)
         executors = self.app.executors()
         if executors:
-            faults["executor killed"] = lambda: self._kill(self._dice.choice(executors))
+            faults["executor killed"] = lambda: self._kill_executor(self._dice.choice(executors))
             faults["executor paused"] = lambda: self._pause(self._dice.choice(executors), 2, 8)
             faults["executor paused until Spark gives it up"] = lambda: self._pause(
                 self._dice.choice(executors), 35, 40
@@ -153,6 +153,11 @@ class Endurance:
         with suppress(ProcessLookupError):  # it may have gone with another
             os.kill(pid, signal.SIGKILL)
         return time.monotonic()
+
+    def _kill_executor(self, pid: int) -> float:
+        since = time.monotonic()
+        self.app.kill_executor(pid)
+        return since
 
     def _pause(self, pid: int, least: float, most: float) -> float:
         with suppress(ProcessLookupError):

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,13 @@ class Application:
         self._process.wait(START_S)
         said = self._said()
         assert "Spark was lost" in said, f"the app ended without its JVM, and said: {said[-2000:]}"
+        self._see_off(children)
+
+    def kill_executor(self, pid: int) -> None:
+        """SIGKILL for an executor's JVM. Its shards go on for a moment: only then is there anything to recover from."""
+        children = _children(pid)
+        with suppress(ProcessLookupError):  # it may have gone with another
+            os.kill(pid, signal.SIGKILL)
         self._see_off(children)
 
     def _said(self) -> str:
