@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import secrets
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from engram.dev.kafka import Brokers
 from engram.errors import Misuse
 from engram.log.open import absolute_url
 from engram.spark.files import Sheet, write_file
@@ -34,6 +37,18 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     made.live(savepoint="noon")
     yield made
     made.close()
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    """The same on either log."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("story")
+        return
+    brokers: Brokers = request.getfixturevalue("kafka")
+    with closing(Story(tmp_path, brokers.url(f"sql-{secrets.token_hex(4)}"))) as made:
+        made.live(savepoint="noon")
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +158,10 @@ def command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str
     return subprocess.run(line, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=2 * START_S, check=False)
 
 
-def test_the_command_answers_statements_and_ends_at_a_wrong_one(story: Story):
+def test_the_command_answers_statements_and_ends_at_a_wrong_one(either: Story):
     """From a pipe: JSON on stdout, one sentence on stderr, exit code 2."""
     said = command(
-        *("sql", SOCIAL, "--log", story.url, "--snapshots", story.snapshots, "--at", "noon", "--format", "json"),
+        *("sql", SOCIAL, "--log", either.url, "--snapshots", either.snapshots, "--at", "noon", "--format", "json"),
         *("--master", "local[1]"),
         stdin="select key, size(following) as f from user where key = 'user1'; -- a ; comment\nselect * from nothing",
     )
@@ -157,11 +172,11 @@ def test_the_command_answers_statements_and_ends_at_a_wrong_one(story: Story):
     assert line.startswith("engram: Spark cannot run the statement: The table or view `nothing` cannot be found")
 
 
-def test_export_writes_a_database_for_datasette(story: Story, tmp_path: Path):
+def test_export_writes_a_database_for_datasette(either: Story, tmp_path: Path):
     """Several tables in one file, each with its key; and how many rows."""
     target = tmp_path / "social.db"
     said = command(
-        *("export", SOCIAL, "user", "most_followed", "--log", story.url, "--snapshots", story.snapshots),
+        *("export", SOCIAL, "user", "most_followed", "--log", either.url, "--snapshots", either.snapshots),
         *("--to", str(target), "--master", "local[1]", "--json"),
     )
 
