@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from engram import Command, Position, Query, Token
 from engram.codec.codec import Codec
+from engram.errors import Fenced
 from engram.image.found import Found, merge_rows, merge_totals
 from engram.shard.look import rows_in, subtotal_in
 from engram.shard.requests import Answer, Ask, Look, Refusal, TakeSnapshot
@@ -82,22 +83,15 @@ class History:
 
     def step(self, number: int, turns: int) -> None:
         for _ in range(turns):
-            owner = self._shards[number % len(self._shards)]
-            owner.step()
-            self._collect(owner)
+            self._turn(self._shards[number % len(self._shards)])
 
     def step_the_old(self) -> None:
-        for owner in self._old:
-            owner.step()
-            self._collect(owner)
+        for owner in list(self._old):
+            self._turn(owner)
 
     def crash(self, number: int) -> None:
         """Nothing is flushed or snapshotted; whoever waits asks the successor."""
-        place = number % len(self._shards)
-        owner = self._shards[place]
-        owner.kill()
-        self._shards[place] = self._successor(place)
-        self._ask_again([owner])
+        self._end(self._shards[number % len(self._shards)])
         self.done["crashes"] += 1
 
     def take_over(self, number: int) -> None:
@@ -168,6 +162,27 @@ class History:
     def close(self) -> None:
         self.done["snapshots"] += sum(len(self.network.snapshots(p)) for p in range(PARTITIONS))
         self.network.close()
+
+    # Shards, as Spark has them
+
+    def _turn(self, owner: Owner) -> None:
+        try:
+            owner.step()
+        except Fenced:
+            self._end(owner)
+            self.done["fenced"] += 1
+        else:
+            self._collect(owner)
+
+    def _end(self, owner: Owner) -> None:
+        """It is no more: another is started if it was the one of its place, and whoever waits asks that one."""
+        owner.kill()
+        if owner in self._old:
+            self._old.remove(owner)
+        else:
+            place = self._shards.index(owner)
+            self._shards[place] = self._successor(place)
+        self._ask_again([owner])
 
     # What is said
 
