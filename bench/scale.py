@@ -2,8 +2,8 @@
 
 A shard over a SQLite log handles the same number of commands with ten thousand to ten million tweets in memory, as far
 as memory allows, beside a bare loop with a dict of slotted objects; each in a process of its own, which says by how
-much its memory has grown. And with larger entities: shelves of so many urls, of which each command changes one. More
-shards are in `throughput`.
+much its memory has grown. And with larger entities: shelves of so many urls, of which each command changes one. And in
+one shard to four, with snapshots: more than there are cores bring nothing.
 """
 
 from __future__ import annotations
@@ -36,10 +36,14 @@ from engram.snapshots.memory import MemorySnapshots
 from engram.testing.silence import Silence
 
 from bench.result import Aim, Result, Row
+from bench.shards import shards
 from bench.workload import BATCH, Bare, Sender, Sent, app, bare_texts, every_tweet, traffic
 
 COUNTS = (10_000, 100_000, 1_000_000, 10_000_000)
 SIZES = (1, 100, 10_000)
+SHARDS = (1, 2, 4)
+TWEETS_OF_SHARDS = 100_000
+ROUND_OF_SHARDS = 400_000
 MEASURED = 100_000
 ROUNDS = 3
 # About twice what a tweet takes, for what is on its way. A count that would take more than this, or than half of what
@@ -51,7 +55,7 @@ _DEADLINE_S = 150.0
 
 
 def measure() -> Result:
-    result = Result(f"Scale: {ROUNDS} x {MEASURED:,} commands, one shard, SQLite, {BATCH} commands a record")
+    result = Result(f"Scale: {ROUNDS} x {MEASURED:,} commands, SQLite, {BATCH} commands a record")
     room = min(_MOST_BYTES, psutil.virtual_memory().available // 2)
     ratios, most = [], 0
     for count in COUNTS:
@@ -77,6 +81,9 @@ def measure() -> Result:
         if of_size is not None:
             case = f"engram, entities of {size:,} urls, one changed by a command"
             result.rows.append(Row.of(case, of_size[0], "commands/s"))
+    for number in SHARDS:
+        case = f"engram, {TWEETS_OF_SHARDS:,} tweets in {number} shard{'s' * (number > 1)}"
+        result.rows.append(Row.of(case, _of_shards(number), "commands/s"))
     memory = round(ratios[-1][1], 2)
     kept = round(ratios[-1][0] / ratios[0][0], 2)
     result.aims += [
@@ -175,6 +182,22 @@ def _sized(line: Connection, size: int) -> None:
             shard.append(entries([("put", key, {"place": place}) for key, place in chosen]))
             rates.append(_rate(shard.drain, MEASURED // 2))
         line.send((rates, 0.0))
+
+
+def _of_shards(count: int) -> list[float]:
+    partitions = max(SHARDS)
+    with tempfile.TemporaryDirectory(prefix="engram-bench-") as folder:
+        path = Path(folder) / "log.db"
+        with closing(SqliteLog(path, app.name, partitions=partitions, create=True)) as log:
+            sender = Sender(partitions)
+            log.append(sender.entries(list(every_tweet(TWEETS_OF_SHARDS))))
+            rates = []
+            with shards(f"sqlite:{path}", count, Path(folder) / "snapshots") as running:
+                for number in range(ROUNDS):
+                    rng = random.Random(number)
+                    log.append(sender.entries(list(traffic(rng, ROUND_OF_SHARDS, tweets=TWEETS_OF_SHARDS))))
+                    rates.append(ROUND_OF_SHARDS / running.seconds())
+    return rates
 
 
 def _rate(work: Any, commands: int = MEASURED) -> float:
