@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from engram.clock import system_clock
 from engram.log.open import open_log
+from engram.shard.garbage import collect_rarely
 from engram.shard.policy import Policy
 from engram.shard.shard import Shard
 from engram.snapshots.files import FileSnapshots
@@ -52,6 +53,7 @@ def _in_a_process(work: Any, url: str, folder: Path) -> Any:
 
 def _recover(line: Connection, url: str, folder: Path) -> None:
     shard = _shard(url, folder)
+    collect_rarely()
     shard.recover()
     figures = shard.owned[0].recovery
     assert figures is not None

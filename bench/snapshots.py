@@ -27,6 +27,7 @@ from engram.codec.codec import Codec
 from engram.codec.record import Kind
 from engram.image.image import Image
 from engram.log.base import Entry
+from engram.shard.garbage import collect_rarely
 from engram.shard.policy import Policy
 from engram.snapshots.files import FileSnapshots
 from engram.snapshots.manifest import Manifest
@@ -204,6 +205,7 @@ def _load(log: Path) -> float:
 
     store = _store(log)
     image = Image(0, Codec(app))
+    collect_rarely()
     started = time.perf_counter()
     store.restore(0, lambda loaded: image.load_encoded(loaded.columns, loaded.memory))
     return image.count() / (time.perf_counter() - started)

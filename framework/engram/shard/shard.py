@@ -161,8 +161,9 @@ class Shard:
         """
         try:
             take_short_turns()
+            collect_rarely()  # a replay makes millions of objects too
             if self.recover():
-                collect_rarely()
+                collect_rarely()  # and what it has made stays
                 while self.step():
                     pass
         finally:
