@@ -21,7 +21,7 @@ from engram.shard.determinism.touches import Touches
 from engram.shard.end import end_epochs
 from engram.shard.figures import RecoveryFigures
 from engram.shard.flusher import Flusher
-from engram.shard.garbage import collect_rarely
+from engram.shard.garbage import collect_rarely, keep_what_is_there
 from engram.shard.load import load
 from engram.shard.missed import Missed
 from engram.shard.orders import Orders
@@ -161,9 +161,9 @@ class Shard:
         """
         try:
             take_short_turns()
-            collect_rarely()  # a replay makes millions of objects too
+            collect_rarely()
             if self.recover():
-                collect_rarely()  # and what it has made stays
+                keep_what_is_there()
                 while self.step():
                     pass
         finally:
