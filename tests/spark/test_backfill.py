@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from engram.codec.codec import Codec
 from engram.dev.kafka import Brokers
-from engram.errors import Misuse
+from engram.errors import Corrupt, Misuse
 from engram.image.image import Image
 from engram.log.open import open_log
 from engram.shard.replay import replay_until
 from engram.spark.backfill import Added, Backfill, append_plan, finish_plans, make_plan
-from engram.spark.packing import Pack
+from engram.spark.packing import PACKED, Pack
 from engram.spark.plan import Plan
 from engram.spark.rows import BAD, RowChecker
 from engram.spark.session import Spark
@@ -35,12 +35,14 @@ from tests.spark.tasks import KillOnce
 
 PARTITIONS = 3
 KEYS = 7
+# What is sorted goes to disk meanwhile, and is merged again, as it is when there are millions of rows.
+SPILLING = {"spark.shuffle.spill.numElementsForceSpillThreshold": "1000"}
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    with Spark(name="backfill", master="local[2]", slots=1, log_file=log_file) as spark:
+    with Spark(name="backfill", master="local[2]", slots=1, log_file=log_file, settings=SPILLING) as spark:
         yield spark
 
 
@@ -116,6 +118,31 @@ def test_files_of_each_kind_are_added_once_and_in_order(spark: Spark, tmp_path: 
     assert entries(url) == expected(range(8000))
     assert ends(url) == there
     assert sum(there) <= 8 + 2 * PARTITIONS  # records of up to a thousand commands
+
+
+def test_a_plan_is_in_its_order_also_when_spark_has_to_spill(spark: Spark, tmp_path: Path):
+    """Found by `make pipeline`: of five million commands, those of three partitions were interleaved, and counted as
+    handled before."""
+    plan = Plan(tmp_path / "plan")
+    made = [(partition, first, 1, b"%d" % first, []) for partition in range(3) for first in range(2500)]
+    plan.write(spark.session.createDataFrame(made, PACKED).coalesce(1))
+
+    assert plan.counts() == dict.fromkeys(range(3), 2500)
+    for partition in range(3):
+        assert [record.first for record in plan.records(partition)] == list(range(2500))
+
+
+def test_a_plan_that_is_not_in_its_order_is_not_appended(tmp_path: Path):
+    """Nor is one that is not whole: nothing of that partition, and the sentence says where."""
+    plan = Plan(tmp_path / "plan")
+    made = [(0, first, 1, b"", []) for first in (0, 2, 1, 3)]
+    path = plan.data / "partition=0" / "part-0.parquet"
+    path.parent.mkdir(parents=True)
+    names = ("partition", "first", "count", "payload", "ids")
+    parquet.write_table(pa.Table.from_pylist([dict(zip(names[1:], row[1:], strict=True)) for row in made]), path)
+
+    with pytest.raises(Corrupt, match=r"part-0.parquet is not in its order: at command 1 it has 2\."):
+        plan.counts()
 
 
 @pytest.mark.kafka

@@ -82,8 +82,7 @@ def make_plan(spark: Spark, job: Backfill, app: App, log: Log, *, on_progress: O
         ordered = checked.repartition(log.partitions, "partition").sortWithinPartitions(
             "partition", "rank", "file", "block", "row"
         )
-        packed = ordered.mapInArrow(Pack(session=plan.name), PACKED)
-        packed.write.partitionBy("partition").parquet(str(plan.data))
+        plan.write(ordered.mapInArrow(Pack(session=plan.name), PACKED))
     counts = plan.counts()
     _write_bad_rows(plan)
     plan.seal(
@@ -139,7 +138,7 @@ class _Append:
     seal: Seal
 
     def __call__(self, partition: int, tell: Tell) -> int:
-        of = self.seal.commands[partition]
+        of = self.plan.count(partition)
         with closing(open_log(self.log, self.app)) as log:
             last = self._last_sequence(log, partition)
             done = last + 1

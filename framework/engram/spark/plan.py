@@ -95,22 +95,37 @@ class Plan:
         """All of it is in the log."""
         FileStorage(self.folder).write(_DONE, b"{}")
 
+    def write(self, packed: Any) -> None:
+        """The records of a DataFrame, all of a partition in one of its own."""
+        # Without this order Spark sorts by the partition alone before it writes, and what of that goes to disk
+        # meanwhile comes back in any order.
+        ordered = packed.sortWithinPartitions("partition", "first")
+        ordered.write.partitionBy("partition").parquet(str(self.data))
+
     def counts(self) -> dict[int, int]:
         """How many rows there are of each partition."""
-        from pyarrow import dataset
+        partitions = [int(folder.name.partition("=")[2]) for folder in self.data.glob("partition=*")]
+        return {partition: self.count(partition) for partition in partitions}
 
-        counts: dict[int, int] = {}
-        for folder in self.data.glob("partition=*"):
-            table = dataset.dataset(folder, format="parquet").to_table(columns=["count"])
-            counts[int(folder.name.partition("=")[2])] = sum(table.column("count").to_pylist())
-        return counts
+    def count(self, partition: int) -> int:
+        """How many rows there are of a partition. Raises `Corrupt` unless they are all there and in their order: of a
+        session, a command that comes after a later one counts as handled."""
+        from pyarrow import parquet
+
+        count = 0
+        for path in self._files(partition):
+            columns = parquet.read_table(path, columns=["first", "count"]).to_pydict()
+            for first, of_record in zip(columns["first"], columns["count"], strict=True):
+                if first != count:
+                    raise Corrupt(f"The plan {path} is not in its order: at command {count:,} it has {first:,}.")
+                count += of_record
+        return count
 
     def records(self, partition: int, *, after: int = -1) -> Iterator[Planned]:
         """A partition's records in their order, those whose first command is after `after`."""
         from pyarrow import dataset
 
-        # One task has written them all: in files by its order, in each file by the record's.
-        for path in sorted((self.data / f"partition={partition}").glob("*.parquet")):
+        for path in self._files(partition):
             file = dataset.dataset(path, format="parquet")
             later: Any = dataset.field("first") > after
             for batch in file.to_batches(
@@ -119,3 +134,7 @@ class Plan:
                 yield from map(
                     Planned._make, zip(*(batch.column(name).to_pylist() for name in Planned._fields), strict=True)
                 )
+
+    def _files(self, partition: int) -> list[Path]:
+        """One task has written them all: in files by its order, in each file by the record's."""
+        return sorted((self.data / f"partition={partition}").glob("*.parquet"))
