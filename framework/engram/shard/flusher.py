@@ -91,8 +91,10 @@ class Flusher:
 
     def mark(self) -> int:
         """The number of the append after which all effects so far are durable."""
-        self._marked = self._started + any(outbox.untaken for outbox in self._outboxes.values())
-        return self._marked
+        mark = self._started + any(outbox.untaken for outbox in self._outboxes.values())
+        # An append that is tried again takes along what has come meanwhile: then a later mark can be lower.
+        self._marked = max(self._marked, mark)
+        return mark
 
     def wait(self, mark: int, partition: int) -> None:
         """Returns when that append is done; from any thread. Raises `Unavailable` when it will not be, or when effects
