@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from engram import App
 from engram.image.row_index import SortedRows
 from engram.shard.requests import Answer, Incoming, Look, Refusal
@@ -81,4 +82,28 @@ def test_a_new_read_model_is_built_while_others_are_read():
         third.step()
     assert isinstance(ask(third, 3, "best", "go"), Answer)
     assert (len(marked(third, "x")), third.partition(0).read_models[1].done) == (100, 501)
+    network.close()
+
+
+def test_a_replay_makes_the_rows_of_an_entity_once(monkeypatch: pytest.MonkeyPatch):
+    """However often it was changed, and also if it is encoded again by then; the rows are those of the live shard."""
+    network = Network(1, app=with_both)
+    owner = network.start()
+    for number in range(300):
+        network.send(f"m{number % 10}", Mark(mark=f"mark{number}"))
+    network.settle(owner)
+    owner.kill()
+    made: list[str] = []
+    rows = Marked.rows
+    monkeypatch.setattr(Marked, "rows", lambda self, member: made.append(member.key) or rows(self, member))
+    for hot in (0, 2):
+        made.clear()
+        again = network.start(hot_entities=hot)
+
+        assert sorted(made) == sorted(f"m{number}" for number in range(10))
+        assert all(marked(again, f"mark{number}") == [f"m{number % 10}"] for number in range(300))
+        network.send("m3", Mark(mark="later"))
+        network.settle(again)
+        assert marked(again, "later") == ["m3"]
+        again.kill()
     network.close()

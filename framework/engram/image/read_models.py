@@ -63,6 +63,7 @@ class ReadModels:
     def __init__(self, codec: Codec, homes: Mapping[type[Entity], Home], new_text_index: NewTextIndex) -> None:
         self._models: dict[str, _Kept] = {}
         self._groups: dict[type[Entity], _Group] = {}
+        self._deferred = False
         for name, cls in codec.app.read_models.items():
             home = homes[source_of(cls)]
             self._models[name] = kept = _Kept(codec.rows[name], home, new_text_index)
@@ -94,8 +95,22 @@ class ReadModels:
             if group.home.born:  # whatever its first command was: before it there were no rows at all
                 group.touched.update(dict.fromkeys(group.home.born, group.all))
                 group.home.born.clear()
-            if group.touched:
+            if group.touched and not self._deferred:
                 group.refresh(offset)
+
+    def defer(self) -> None:
+        """Touched entities are only noted, until `catch_up`. During a replay nobody looks, and one that was touched a
+        hundred times has its rows made once."""
+        self._deferred = True
+
+    def catch_up(self, limit: int, offset: int) -> bool:
+        """Brings up to `limit` of those up to date; False when none is left, and none is deferred any more."""
+        for group in self._groups.values():
+            while group.touched and limit:
+                limit -= 1
+                group.catch_up(offset)
+        self._deferred = any(group.touched for group in self._groups.values())
+        return self._deferred
 
     # Loading and building
 
@@ -206,17 +221,29 @@ class _Group:
                 model.refresh(key, entity, offset)
         self.touched.clear()
 
+    def catch_up(self, offset: int) -> None:
+        """The rows of one that was touched; it may be cold by now."""
+        key, bits = self.touched.popitem()
+        if key in self.waiting:
+            del self.waiting[key]
+            bits = self.all
+        self._refresh_one(key, [model for bit, model in enumerate(self.models) if bits >> bit & 1], offset)
+
     def build(self, key: str, offset: int) -> None:
-        waiting = [model for model in self.models if key in model.waiting]
+        if self._refresh_one(key, [model for model in self.models if key in model.waiting], offset):
+            self.home.mark(key)  # so that the next snapshot has its rows
+
+    def _refresh_one(self, key: str, models: list[_Kept], offset: int) -> bool:
+        """False if it cannot be decoded."""
         try:
             entity = self.home.peek(key)
         except Exception as problem:  # noqa: BLE001 - a state that cannot be decoded is for its next command to tell
-            for model in waiting:
+            for model in models:
                 model.break_down(key, offset, problem)
-            return
-        for model in waiting:
+            return False
+        for model in models:
             model.refresh(key, entity, offset)
-        self.home.mark(key)  # so that the next snapshot has its rows
+        return True
 
 
 class _Kept:

@@ -16,6 +16,8 @@ from engram.shard.owned import Owned
 
 # Records per read: enough to keep SQLite busy, few enough that progress is told several times a second.
 READ_RECORDS = 64
+# Entities whose rows are brought up to date in one go, after a replay.
+_CATCH_UP = 200
 
 Progress = Callable[[], None]
 Effects = Callable[[Handled], None]
@@ -58,11 +60,16 @@ def replay(owned: Owned, log: Log, *, effects: Effects, progress: Progress) -> N
         progress()
 
     owned.state = "replaying"
+    read_models = owned.image.read_models
+    if read_models is not None:
+        read_models.defer()
     try:
         replay_until(owned.image, log, owned.epoch + 1, effects=effects, progress=breathe, check=check)
         owned.check_epoch()
     except (Corrupt, Fenced, Misuse) as problem:
         owned.stop(problem)
+    while read_models is not None and read_models.catch_up(_CATCH_UP, owned.image.offset - 1):
+        breathe()
     owned.replayed = owned.image.handled
 
 
