@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,4 +178,22 @@ def test_a_clean_stop_gives_a_store_that_hangs_up_in_time(tmp_path: Path, monkey
         "The snapshot store has not taken it in time."
     ] * 2
     disk.heal()
+    network.close()
+
+
+def test_a_stop_with_a_savepoint_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Found by `make pipeline`: it gave up like any other stop, while whoever asked would have waited for an hour."""
+    disk = Disk(tmp_path / "social")
+    network = Network(2, store=_store(disk))
+    for number in range(USERS):
+        network.send(f"user{number}", Register(name=f"User {number}"))
+    owner = _start(network, tmp_path)
+    monkeypatch.setattr(type(owner.shard._policy), "stop_within", 0.1)
+    disk.trouble = "hang"
+    healed = threading.Timer(1.0, disk.heal)
+    healed.start()
+    owner.stop(savepoint="noon")
+    healed.join()
+
+    assert [network.store.manifests(p)[0].savepoint for p in range(2)] == ["noon", "noon"]
     network.close()

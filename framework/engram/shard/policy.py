@@ -14,7 +14,8 @@ class Policy:
     handled, but not before `snapshot_pause` seconds have passed since the last one. Never two at once. While one is
     taken, the shard does nothing else for up to `snapshot_budget_ms` at a time, or until `snapshot_slice` entities are
     encoded, whichever takes longer. One that failed is tried again after a pause that doubles with each failure. A stop
-    waits for its last ones for up to `stop_within` seconds.
+    waits for its last ones for up to `stop_within` seconds; if they are a savepoint, which somebody waits for and which
+    is of everything, for up to `savepoint_within`.
 
     Under full load, with most of a million entities changed each time, a snapshot takes the shard seconds: the pause
     after one is so long that they take `snapshot_share` of its time at most.
@@ -37,6 +38,7 @@ class Policy:
     hot_entities: int = 0
     missed_records: int = 100_000
     stop_within: float = 50.0
+    savepoint_within: float = 3600.0
     stuck_after: float = 10.0
     guard: bool = False
 

@@ -217,6 +217,7 @@ class Shard:
         self._log.close()
 
     def _end_cleanly(self, savepoint: str) -> None:
+        self._snapshotting.expect_end(savepoint)
         self._finish_effects()
         end_epochs(self._serving(), self._log, owner=self._owner, clock=self._clock)
         while self._handle_new():

@@ -118,6 +118,11 @@ class Snapshotting:
         taking.total = owned.image.count()
         taking.pause = taking.cost = self._stopwatch() - started
 
+    def expect_end(self, savepoint: str) -> None:
+        """From here on the time for a stop runs."""
+        policy = self._policy
+        self._stop_by = time.monotonic() + (policy.savepoint_within if savepoint else policy.stop_within)
+
     def finish(self, serving: Iterable[Owned]) -> None:
         """Returns when everything that is under way has ended, or the time for a stop is up."""
         left = list(serving)
@@ -137,7 +142,8 @@ class Snapshotting:
     def _left(self) -> float:
         """How long a stop may still take."""
         if self._stop_by is None:
-            self._stop_by = time.monotonic() + self._policy.stop_within
+            self.expect_end("")
+        assert self._stop_by is not None
         return self._stop_by - time.monotonic()
 
     def _wait_for_writer(self, waiting: list[Owned]) -> None:
