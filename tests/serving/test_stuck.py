@@ -127,6 +127,15 @@ def test_a_stuck_shard_that_is_told_to_stop_does_so_once_it_can(gates: RunningAp
     assert FileSnapshots(gates.folder / "snapshots", app.name).newest(1) is not None
 
 
+def test_a_shard_that_comes_after_the_stop_is_told_too(gates: RunningApp):
+    """Spark starts one in the place of another at any time; before, nobody told it, and a stop took a minute."""
+    gates.on_loop(gates.registry.stop_shards(clean=True))
+    late = gates.shards[0]
+    for shard in gates.shards:
+        shard.join()
+    gates.start_shard(late.number, late.partitions).join()
+
+
 def test_listeners_hear_of_it_once_and_of_its_end(gates: RunningApp):
     """However often the watchdog announces it."""
     heard: list[PartitionStatus] = []

@@ -157,11 +157,11 @@ def test_a_full_disk_costs_snapshots_and_no_command(load: Load, tmp_path: Path, 
     load.check_goes_on(load.owner.image(0).offset)
 
 
-def test_a_store_that_hangs_does_not_hold_up_a_stop_for_ever(load: Load, disk: Disk):
+def test_a_store_that_hangs_does_not_hold_up_a_stop_for_ever(load: Load, disk: Disk, monkeypatch: pytest.MonkeyPatch):
     """The shard waits for its last snapshot as long as the policy says, tells that there is none, and ends."""
     disk.trouble = "hang"
     load.until(lambda: disk.tried > 0)
-    load.owner.shard._snapshotting._stop_by = time.monotonic() + 0.2
+    monkeypatch.setattr(type(load.owner.shard._policy), "stop_within", 0.2)
     load.owner.stop(clean=True)
 
     status = load.owner.line.announced[-1].partitions[0]

@@ -18,6 +18,9 @@ from engram.serving.heads import LINE_VERSION
 from engram.serving.wire import encode_request
 from engram.shard.requests import PartitionStatus, ShardStatus, Stop
 
+# Who speaks when a shard cannot.
+_WATCHDOG = b"watchdog"
+
 _logger = structlog.get_logger()
 
 
@@ -70,6 +73,8 @@ class Registry:
         self._stuck_listeners: list[Callable[[PartitionStatus], None]] = []
         self._touch_listeners: list[Callable[[str], None]] = []
         self._changed = asyncio.Condition()
+        self._stop: list[bytes] = []  # what shards are told that are to stop
+        self._told: set[bytes] = set()
         self._task: asyncio.Task[None] | None = None
 
     def _bound(self, host: str, port: int) -> str:
@@ -156,10 +161,16 @@ class Registry:
         return True
 
     async def stop_shards(self, *, clean: bool, savepoint: str = "") -> None:
-        stop = encode_request(Stop(clean, savepoint))
-        for identity, _, _ in self._shards.values():
-            if identity:
-                await self._socket.send_multipart([identity, *stop])
+        """Those that are there, and whoever comes from here on: a shard may just be on its way to take the place of
+        another."""
+        self._stop = encode_request(Stop(clean, savepoint))
+        for identity, _, _ in list(self._shards.values()):
+            await self._tell_to_stop(identity)
+
+    async def _tell_to_stop(self, identity: bytes) -> None:
+        if self._stop and identity and identity not in self._told:
+            self._told.add(identity)
+            await self._socket.send_multipart([identity, *self._stop])
 
     async def last_words(self, partitions: int, seconds: float) -> list[PartitionStatus]:
         """What partitions whose shards were told to stop said last: as soon as all have ended, or the time is over."""
@@ -187,13 +198,15 @@ class Registry:
                 self._note(identity, frames[0], ShardStatus.model_validate_json(frames[1]))
             except (ValidationError, IndexError) as problem:
                 _logger.warning("bad_announcement", problem=str(problem))
+            if frames[:1] != [_WATCHDOG]:
+                await self._tell_to_stop(identity)
             async with self._changed:
                 self._changed.notify_all()
 
     def _note(self, identity: bytes, speaker: bytes, status: ShardStatus) -> None:
         known, before, _ = self._shards.get(status.owner, (b"", None, 0.0))
         # A watchdog speaks of the shard, but does not do what that is told.
-        self._shards[status.owner] = known if speaker == b"watchdog" else identity, status, time.monotonic()
+        self._shards[status.owner] = known if speaker == _WATCHDOG else identity, status, time.monotonic()
         self._tell_stuck(before, status)
         told = 0 if before is None else len(before.not_deterministic)
         for text in status.not_deterministic[told:]:
