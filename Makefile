@@ -10,7 +10,7 @@ WORKERS ?= 3
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check bench chaos fuzz hosts models pipeline pythons simulate docs clean java
+.PHONY: help demo run test check bench chaos fuzz hosts killed models pipeline pythons simulate docs clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ hosts: $(READY) java ## Run an app on machines in network namespaces, and cut on
 
 pipeline: $(READY) java ## Backfill, rebuild, repartition, archive and query the social network, and compare (COUNT=5000000, USERS=100000)
 	@$(BIN)/python -m sample_apps.social.pipeline $(if $(COUNT),--count $(COUNT)) $(if $(USERS),--users $(USERS)) $(ARGS)
+
+killed: $(READY) java ## Kill the driver, then an executor, in the middle of every long job of Spark, and run it again
+	@$(BIN)/python -m pytest tests/spark/killed_jobs.py $(ARGS)
 
 pythons: $(READY) ## Come to the same bytes with another Python that is on this machine (OTHER=python3.12)
 	@$(BIN)/python -m tests.testing.pythons $(or $(OTHER),python3.12)

@@ -37,20 +37,21 @@ from tests.spark.quick import QUICK
 from tests.spark.story import SOCIAL
 
 JOBS = ("rebuild", "repartition", "archive", "shadow", "export", "backfill")
-# One task of each is held; the others need a place too.
-SLOTS = len(JOBS) + 2
+# All tasks of a job but the first wait for it, and need a place too.
+SLOTS = 3 * len(JOBS)
 # The step of each job in which it is held: where something is made, and not only read.
 _STEPS = {"rebuild", "_Make", "_Archive", "ShadowJob", "_Append"}
 
 
 @dataclass(frozen=True, slots=True)
 class Halfway:
-    """Where jobs meet: while there is a file `hold` in the folder, one task of each waits in its middle."""
+    """Where jobs meet: while there is a file `hold` in the folder, the first task of each waits in its middle, and the
+    others do not begin; if the first has nothing left to do, one of these is the one that waits."""
 
     folder: Path
 
     def hold(self) -> None:
-        for mark in self.folder.glob("*.held"):
+        for mark in [path for kind in ("begun", "ended", "held") for path in self.folder.glob(f"*.{kind}")]:
             mark.unlink()
         self._held.touch()
 
@@ -75,6 +76,22 @@ class Halfway:
         while self._held.exists():
             threading.Event().wait(0.05)
 
+    def begin(self, name: str) -> bool:
+        """Before a task; whether it is the first of its job. Another waits here."""
+        try:
+            (self.folder / f"{name}.begun").touch(exist_ok=False)
+        except FileExistsError:
+            while self._held.exists():
+                if (self.folder / f"{name}.ended").exists():
+                    (self.folder / f"{name}.held").touch()
+                threading.Event().wait(0.05)
+            return False
+        return True
+
+    def end(self, name: str) -> None:
+        """After the first task."""
+        (self.folder / f"{name}.ended").touch()
+
     @property
     def _held(self) -> Path:
         return self.folder / "hold"
@@ -91,7 +108,11 @@ class _Waiting:
             tell(done, of)
             self.halfway.wait(self.name)
 
-        return self.work(piece, wait)
+        first = self.halfway.begin(self.name)
+        done = self.work(piece, wait)
+        if first:
+            self.halfway.end(self.name)
+        return done
 
 
 class LongJobs(NamedTuple):

@@ -1,4 +1,7 @@
-"""Every long job over Kafka: the driver is killed in its middle, then, when it is run again, an executor is."""
+"""`make killed`: every long job over Kafka; the driver is killed in its middle, then, as it is run again, an executor.
+
+It takes minutes, and `make test` kills most of these jobs one by one: so it is run by itself.
+"""
 
 from __future__ import annotations
 
