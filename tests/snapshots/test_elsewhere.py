@@ -15,6 +15,7 @@ from engram.snapshots.manifest import Manifest
 from engram.spark.session import Spark
 
 from tests.snapshots.contents import social_contents
+from tests.spark.quick import QUICK
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "read-snapshots-elsewhere.md"
 DUCKDB, SPARK, EXACT = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -75,7 +76,7 @@ def test_spark_reads_the_newest_state_of_all_partitions(older: Manifest, tmp_pat
     """As DuckDB does, on a real Spark."""
     from pyspark.sql import SparkSession
 
-    with Spark(name="reader", master="local[1]", slots=1, log_file=tmp_path / "spark.log") as spark:
+    with Spark(name="reader", master="local[1]", slots=1, log_file=tmp_path / "spark.log", settings=QUICK) as spark:
         found = _run(SPARK, folder=tmp_path, spark=SparkSession(spark.context))
 
     assert sorted(found) == sorted(_run(DUCKDB, folder=tmp_path))

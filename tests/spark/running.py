@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from tests.spark.quick import QUICK_OPTIONS
+
 ROOT = Path(__file__).parents[2]
 START_S = 150.0
 
@@ -26,7 +28,7 @@ class Running:
         self.log = log if ":" in log else f"sqlite:{folder / log}"
         command = [sys.executable, "-m", "engram.cli.main", "run", app, "--log", self.log, "--port", "0", "--json"]
         self.process = subprocess.Popen(
-            [*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, *QUICK_OPTIONS, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.events: list[dict[str, Any]] = []
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()

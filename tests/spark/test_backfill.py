@@ -30,13 +30,14 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tests.spark.ledger import app
+from tests.spark.quick import QUICK, QUICK_OPTIONS
 from tests.spark.running import ROOT, START_S, eventually
 from tests.spark.tasks import KillOnce
 
 PARTITIONS = 3
 KEYS = 7
 # What is sorted goes to disk meanwhile, and is merged again, as it is when there are millions of rows.
-SPILLING = {"spark.shuffle.spill.numElementsForceSpillThreshold": "1000"}
+SPILLING = {**QUICK, "spark.shuffle.spill.numElementsForceSpillThreshold": "1000"}
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +188,16 @@ def test_a_run_that_is_killed_is_ended_by_the_next(spark: Spark, tmp_path: Path)
     """SIGKILL of the driver when its plan is sealed, then of a task of the next run: every command is there once."""
     url, plans = f"sqlite:{tmp_path / 'log.db'}", tmp_path / "plans"
     source = write_parquet(tmp_path / "a.parquet", rows(20_000))
-    command = [sys.executable, "-m", "engram.cli.main", "backfill", "tests.spark.ledger:app", "--log", url]
+    command = [
+        sys.executable,
+        "-m",
+        "engram.cli.main",
+        "backfill",
+        "tests.spark.ledger:app",
+        *QUICK_OPTIONS,
+        "--log",
+        url,
+    ]
     options = ["--from", source, "--plans", str(plans), "--partitions", str(PARTITIONS), "--master", "local[2]"]
     killed = subprocess.Popen([*command, *options], cwd=ROOT, stderr=subprocess.PIPE)
     assert eventually(lambda: bool(Plan.sealed_in(plans)) or killed.poll() is not None, START_S)

@@ -13,13 +13,15 @@ from engram.spark.batch import run_batch
 from engram.spark.progress import Progress, Tell
 from engram.spark.session import Spark
 
+from tests.spark.quick import QUICK
+
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    with Spark(name="batch", master="local[2,4]", slots=1, log_file=log_file) as spark:
+    with Spark(name="batch", master="local[2,4]", slots=1, log_file=log_file, settings=QUICK) as spark:
         yield spark
 
 

@@ -32,6 +32,7 @@ from engram.spark.session import Spark
 
 from tests.reshape.drafts import REFERENCE, Places, Town
 from tests.reshape.town import app
+from tests.spark.quick import QUICK
 from tests.spark.running import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quiet")]
@@ -67,7 +68,7 @@ with Spark(name="dying", master="local[1]", slots=1, log_file=folder / "dying.lo
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    with Spark(name="reshape", master="local[2]", slots=1, log_file=log_file) as spark:
+    with Spark(name="reshape", master="local[2]", slots=1, log_file=log_file, settings=QUICK) as spark:
         yield spark
 
 

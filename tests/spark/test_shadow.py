@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tests.spark.purses import MOST, new, old
+from tests.spark.quick import QUICK, QUICK_OPTIONS
 from tests.spark.running import ROOT
 from tests.spark.tasks import KillOnce
 
@@ -39,7 +40,7 @@ KEYS = 11
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    with Spark(name="shadow", master="local[2]", slots=1, log_file=log_file) as spark:
+    with Spark(name="shadow", master="local[2]", slots=1, log_file=log_file, settings=QUICK) as spark:
         yield spark
 
 
@@ -169,6 +170,7 @@ def test_the_command_prints_a_table_and_writes_parquet(tmp_path: Path):
     url = f"sqlite:{tmp_path / 'log.db'}"
     write(url)
     command = [sys.executable, "-m", "engram.cli.main", "shadow", "tests.spark.purses:old", "tests.spark.purses:new"]
+    command += QUICK_OPTIONS
     options = ["--log", url, "--report", str(tmp_path / "report"), "--master", "local[2]"]
     first = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
     again = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
