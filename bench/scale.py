@@ -3,7 +3,7 @@
 A shard over a SQLite log handles the same number of commands with ten thousand to ten million tweets in memory, as far
 as memory allows, beside a bare loop with a dict of slotted objects; each in a process of its own, which says by how
 much its memory has grown. And with larger entities: shelves of so many urls, of which each command changes one. And in
-one shard to four, with snapshots: more than there are cores bring nothing.
+one shard to four, with snapshots by the default policy, which a round may have more or fewer of.
 """
 
 from __future__ import annotations

@@ -159,15 +159,23 @@ def test_a_stop_in_the_middle_ends(network: Network, disk: Disk, tmp_path: Path,
     assert [len(network.store.manifests(p)) for p in range(2)] == ([1, 1] if clean else [0, 0])
 
 
-def test_a_clean_stop_gives_a_store_that_hangs_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """After the time for a stop the shard ends all the same; both partitions may have been waiting for one writer."""
+def _about_to_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stop_within: float
+) -> tuple[Disk, Network, Owner]:
+    """A shard that has users, and a store that takes nothing any more."""
     disk = Disk(tmp_path / "social")
     network = Network(2, store=_store(disk))
     for number in range(USERS):
         network.send(f"user{number}", Register(name=f"User {number}"))
     owner = _start(network, tmp_path)
-    monkeypatch.setattr(type(owner.shard._policy), "stop_within", 0.5)
+    monkeypatch.setattr(type(owner.shard._policy), "stop_within", stop_within)
     disk.trouble = "hang"
+    return disk, network, owner
+
+
+def test_a_clean_stop_gives_a_store_that_hangs_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """After the time for a stop the shard ends all the same; both partitions may have been waiting for one writer."""
+    disk, network, owner = _about_to_hang(tmp_path, monkeypatch, stop_within=0.5)
     for partition in range(2):
         owner.shard.begin_snapshot(partition)
     started = time.monotonic()
@@ -183,13 +191,7 @@ def test_a_clean_stop_gives_a_store_that_hangs_up_in_time(tmp_path: Path, monkey
 
 def test_a_stop_with_a_savepoint_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Found by `make pipeline`: it gave up like any other stop, while whoever asked would have waited for an hour."""
-    disk = Disk(tmp_path / "social")
-    network = Network(2, store=_store(disk))
-    for number in range(USERS):
-        network.send(f"user{number}", Register(name=f"User {number}"))
-    owner = _start(network, tmp_path)
-    monkeypatch.setattr(type(owner.shard._policy), "stop_within", 0.1)
-    disk.trouble = "hang"
+    disk, network, owner = _about_to_hang(tmp_path, monkeypatch, stop_within=0.1)
     healed = threading.Timer(1.0, disk.heal)
     healed.start()
     owner.stop(savepoint="noon")
