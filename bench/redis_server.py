@@ -45,7 +45,8 @@ def redis_server() -> Iterator[redis.Redis | None]:
 
 def _program() -> str | None:
     if shutil.which("redis-server") is None and os.environ.get(INSTALL) == "1":
-        done = subprocess.run(["apt-get", "install", "-y", "redis-server"], capture_output=True, check=False, text=True)
+        for words in (["update"], ["install", "-y", "redis-server"]):  # a new machine has no list of packages
+            done = subprocess.run(["apt-get", *words], capture_output=True, check=False, text=True)
         if done.returncode:
             print(f"  redis-server could not be installed: {done.stderr.strip()[-200:]}", file=sys.stderr)
     program = shutil.which("redis-server")

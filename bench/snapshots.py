@@ -22,19 +22,17 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from engram.clock import system_clock
 from engram.codec.codec import Codec
-from engram.codec.record import Kind
 from engram.image.image import Image
-from engram.log.base import Entry
 from engram.shard.garbage import collect_rarely
 from engram.shard.policy import Policy
 from engram.snapshots.files import FileSnapshots
 from engram.snapshots.manifest import Manifest
 
 from bench.hotpath import Engram
+from bench.laps import Laps
 from bench.result import Aim, Result, Row
-from bench.workload import BATCH, TWEETS, app, traffic
+from bench.workload import BATCH, TWEETS, Sender, app, traffic
 
 LAP = 500_000
 DIFFERENT_LAPS = 4
@@ -118,25 +116,16 @@ def measure() -> Result:
 
 
 class _Load:
-    """The same commands again and again, each time from other sessions: made once, appended in no time."""
+    """Commands without end."""
 
     def __init__(self, shard: Engram) -> None:
         self._shard = shard
-        log, start = shard._log, shard.owned.image.offset
-        shard._append(list(traffic(random.Random(2), DIFFERENT_LAPS * LAP)), BATCH)
-        records = [record for offset in range(start, log.end(0)) for record in log.read(0, offset, limit=1)]
-        self._payloads = [_around(record.payload, b'"sessions":[', b"]") for record in records]
-        shard._drain()
-        self._laps = 0
+        rng, sender = random.Random(2), Sender()
+        self._laps = Laps([sender.entries(list(traffic(rng, LAP))) for _ in range(DIFFERENT_LAPS)])
 
     def lap(self) -> float:
         """Seconds for one lap. What makes the records is not in them."""
-        self._laps += 1
-        mark = b'"%d.s' % self._laps
-        start = self._laps % DIFFERENT_LAPS * (LAP // BATCH)
-        some = self._payloads[start : start + LAP // BATCH]
-        payloads = [head + sessions.replace(b'"s', mark) + rest for head, sessions, rest in some]
-        self._shard._log.append([Entry(0, Kind.COMMANDS, system_clock(), payload) for payload in payloads])
+        self._shard._log.append(self._laps.next())
         started = time.perf_counter()
         self._shard._drain()
         return time.perf_counter() - started
@@ -147,13 +136,6 @@ class _Load:
         while not over(len(taken)):
             taken.append(self.lap())
         return LAP * len(taken) / sum(taken)
-
-
-def _around(payload: bytes, before: bytes, after: bytes) -> tuple[bytes, bytes, bytes]:
-    """What is up to a text, between it and another, and from that on."""
-    start = payload.index(before) + len(before)
-    end = payload.index(after, start)
-    return payload[:start], payload[start:end], payload[end:]
 
 
 def _fork(shard: Engram, load: _Load) -> tuple[float, float]:
