@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from engram.dev.kafka import Brokers
+from engram.dev.kafka import Brokers, _hold_ports
 from engram.dev.metadata import ask_cluster
 from engram.errors import Misuse, Unavailable
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -61,6 +61,16 @@ def listening(pid: int) -> list[tuple[str, int]]:
     """The addresses that a process accepts connections on."""
     connections = psutil.Process(pid).net_connections(kind="inet")
     return [(c.laddr.ip, c.laddr.port) for c in connections if c.status == psutil.CONN_LISTEN]
+
+
+class _Named:
+    """A socket that can be asked for its address, and whose end changes nothing."""
+
+    def __init__(self, held: socket.socket) -> None:
+        self.getsockname = held.getsockname
+
+    def close(self) -> None:
+        """Leaves it to its owner."""
 
 
 def test_a_broker_takes_records_and_gives_them_back(kafka: Brokers):
@@ -172,6 +182,25 @@ def test_what_makes_no_sense_is_refused(kafka: Brokers):
         kafka.leader("unheard-of", 0)
     with pytest.raises(Misuse, match="0 brokers"):
         Brokers(0)
+
+
+def test_ports_are_held_for_as_long_as_their_brokers(kafka: Brokers, monkeypatch: pytest.MonkeyPatch):
+    """Nobody who looks for a port gets one of theirs: neither before they listen nor while they are killed."""
+    held = [held.getsockname()[1] for held in kafka._held]
+    monkeypatch.setattr("engram.dev.kafka._PORTS", held)
+
+    assert len(held) == 3
+    with pytest.raises(Unavailable, match=r"No 1 ports of 127\.0\.0\.1"):
+        _hold_ports(1)
+
+
+@pytest.mark.usefixtures("kafka_at_hand")
+def test_a_broker_that_ends_is_told_though_another_answers_on_its_port(kafka: Brokers, monkeypatch: pytest.MonkeyPatch):
+    """A stranger's broker on its ports is not taken for it."""
+    monkeypatch.setattr("engram.dev.kafka._hold_ports", lambda _count: [_Named(held) for held in kafka._held])
+
+    with pytest.raises(Misuse, match="Address already in use"):
+        Brokers()
 
 
 @pytest.mark.usefixtures("kafka_at_hand")

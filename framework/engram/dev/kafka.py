@@ -71,8 +71,15 @@ class Brokers:
         self._processes = Processes()
         self._pids: dict[int, int] = {}
         self._paused: set[int] = set()
+        self._held: list[socket.socket] = []
+        # Not one that begins with "-": Kafka's tool takes it for an option.
+        self._id = "E" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         try:
-            self._ports = _free_ports(count)
+            self._held = _hold_ports(3 * count)
+            ports = iter(held.getsockname()[1] for held in self._held)
+            self._ports = [
+                Ports(client=c, internal=i, controller=k) for c, i, k in zip(ports, ports, ports, strict=True)
+            ]
             self._format(settings or {}, security)
             for i in range(count):
                 self.start(i)
@@ -172,17 +179,17 @@ class Brokers:
         self._processes.end()
         self._pids.clear()
         self._paused.clear()
+        for held in self._held:
+            held.close()
 
     def _format(self, settings: Mapping[str, str], security: Security | None) -> None:
-        # Not one that begins with "-": the tool takes it for an option.
-        cluster = "E" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         users = security.scram() if security else []
         tool = [self._java, *_JVM, "-cp", self._classpath, "kafka.tools.StorageTool", "format"]
         for i in range(len(self)):
             data = self._processes.folder / f"data-{i}"
             told = {**node_settings(i, self._ports, data, security, host=self._host), **settings}
             self._file(i, "properties").write_text(properties(told))
-            command = [*tool, "--cluster-id", cluster, "--config", str(self._file(i, "properties")), *users]
+            command = [*tool, "--cluster-id", self._id, "--config", str(self._file(i, "properties")), *users]
             self._processes.start(f"format-{i}", command, self._file(i, "log"))
 
         def formatted() -> bool:
@@ -221,10 +228,12 @@ class Brokers:
         return self._pids.keys() - self._paused
 
     def _cluster(self, i: int) -> Cluster | None:
+        """None while nobody answers, or only somebody else's broker on the same port."""
         try:
-            return ask_cluster(self._ports[i].internal, _ASK_S)
+            cluster = ask_cluster(self._ports[i].internal, _ASK_S)
         except OSError:
             return None
+        return cluster if cluster.id == self._id else None
 
     def _any_cluster(self) -> Cluster:
         for i in sorted(self._awake()):
@@ -242,14 +251,21 @@ class Brokers:
         return self._processes.folder / f"broker-{i}.{suffix}"
 
 
-def _free_ports(count: int) -> list[Ports]:
-    """Ports that nobody listened on a moment ago, all different."""
-    found: list[int] = []
+def _hold_ports(count: int) -> list[socket.socket]:
+    """Sockets on ports of loopback that nobody else has, and that nobody who looks for one here can get until they are
+    closed. A broker can listen on them all the same: both sides allow it, and these never listen."""
+    found: list[socket.socket] = []
     for port in random.sample(_PORTS, len(_PORTS)):
-        with socket.socket() as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe = socket.socket()
+        try:
             probe.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == 3 * count:
-            return [Ports(client=c, internal=i, controller=k) for c, i, k in zip(*[iter(found)] * 3, strict=True)]
-    raise Unavailable(f"No {3 * count} ports of 127.0.0.1 between {_PORTS.start} and {_PORTS.stop} are free.")
+        except OSError:
+            probe.close()
+            continue
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after: else two of us could hold the same port
+        found.append(probe)
+        if len(found) == count:
+            return found
+    for probe in found:
+        probe.close()
+    raise Unavailable(f"No {count} ports of 127.0.0.1 from {_PORTS[0]} to {_PORTS[-1]} are free.")

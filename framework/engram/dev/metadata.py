@@ -21,6 +21,7 @@ class Led:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    id: str
     brokers: frozenset[int]
     partitions: dict[tuple[str, int], Led]
 
@@ -38,6 +39,7 @@ def ask_cluster(port: int, seconds: float) -> Cluster:
             size = int.from_bytes(_exactly(answer.read(4), 4))
             response = MetadataResponse.decode(_exactly(answer.read(size), size), version=_VERSION, header=True)
     return Cluster(
+        id=response.cluster_id,
         brokers=frozenset(broker.node_id for broker in response.brokers),
         partitions={
             (topic.name, p.partition_index): Led(
