@@ -22,10 +22,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from engram.clock import system_clock
 from engram.codec.codec import Codec
 from engram.image.image import Image
 from engram.shard.garbage import collect_rarely
-from engram.shard.policy import Policy
 from engram.snapshots.files import FileSnapshots
 from engram.snapshots.manifest import Manifest
 
@@ -60,7 +60,7 @@ def measure() -> Result:
             without.append(load.rate(lambda laps: laps == LAPS_WITHOUT))
             shard.shard.begin_snapshot(0)
             began = time.perf_counter()
-            cycles.append(load.rate(partial(_is_over, shard, began)))
+            cycles.append(load.rate(partial(_is_over, shard)))
             seconds.append(time.perf_counter() - began)
             pauses.append(shard.owned.taking.pause * 1000)
         for number in range(MORE):
@@ -151,13 +151,9 @@ def _fork(shard: Engram, load: _Load) -> tuple[float, float]:
     return pause, load.rate(lambda laps: laps > 0 and os.waitpid(child, os.WNOHANG)[0] == child)
 
 
-def _is_over(shard: Engram, began: float, _laps: int) -> bool:
-    """Whether the default policy would begin the next snapshot, had there been one before that took as long."""
-    taking = shard.owned.taking
-    if _under_way(shard):
-        return False
-    cycle = taking.cost / Policy().snapshot_share
-    return time.perf_counter() - began >= cycle
+def _is_over(shard: Engram, _laps: int) -> bool:
+    """Whether the default policy would begin the next snapshot."""
+    return not _under_way(shard) and shard.shard._snapshotting._toll.is_over(system_clock())
 
 
 def _under_way(shard: Engram) -> bool:

@@ -18,11 +18,13 @@ import pytest
 from engram.dev.kafka import Brokers
 from engram.errors import Corrupt, Fenced, Unavailable
 from engram.log.kafka.log import KafkaLog
+from engram.log.kafka.problems import explain
 from engram.log.kafka.settings import parse_kafka_url
 from engram.model.effects import OutEvent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError, ProducerFencedError
 
 PARTITIONS = 64  # each test takes some of its own
 DEADLINE_S = 30.0
@@ -289,6 +291,13 @@ def test_a_stranger_in_the_events_topic_is_told(kafka: Brokers, log: KafkaLog, p
 
 
 # Any history
+
+
+def test_an_owner_that_hears_between_two_events_that_it_is_replaced_says_so():
+    """The client's own thread hears it: then the next record is refused with an error that has that one inside."""
+    fenced = KafkaError("a previous request has failed with errors.", ProducerFencedError())
+
+    assert isinstance(explain(fenced, parse_kafka_url("kafka://nowhere/shop"), "let out events to"), Fenced)
 
 
 @st.composite

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from engram import App, Command, Position, Query, Unavailable
+from engram.clock import Stopwatch
 from engram.codec.codec import Codec
 from engram.codec.record import Envelope, Kind, Origin, Record, encode_commands
 from engram.image.home import Cold
@@ -241,9 +242,11 @@ class Network:
         snapshot_every: int = NEVER,
         snapshot_budget_ms: float = 5.0,
         snapshot_slice: int = 500,
+        snapshot_share: float = math.inf,  # the clock here does not follow what work takes
         hot_entities: int = 0,
         missed_records: int = 100_000,
         cold: Callable[[], Cold] = dict,
+        stopwatch: Stopwatch = time.perf_counter,
         log: Log | None = None,
     ) -> Owner:
         """A shard that has not recovered yet; of all partitions if none are named."""
@@ -266,11 +269,12 @@ class Network:
                 snapshot_seconds=NEVER,
                 snapshot_budget_ms=snapshot_budget_ms,
                 snapshot_slice=snapshot_slice,
-                snapshot_share=math.inf,  # the clock here does not follow what work takes
+                snapshot_share=snapshot_share,
                 hot_entities=hot_entities,
                 missed_records=missed_records,
             ),
             cold=cold,
+            stopwatch=stopwatch,
         )
         owner = Owner(shard, line, self.log)
         self.owners.append(owner)

@@ -111,7 +111,10 @@ def run(
         float, typer.Option(min=0.1, metavar="MS", help="How long commands wait for a snapshot at a time.")
     ] = 5.0,
     snapshot_share: Annotated[
-        float, typer.Option(min=0.001, max=1, help="How much of its time a shard may spend on snapshots.")
+        float,
+        typer.Option(
+            min=0.001, max=1, help="How much of its time a shard may spend on snapshots that nobody asked for."
+        ),
     ] = 0.1,
     hot_entities: Annotated[
         int,

@@ -28,8 +28,8 @@ class Taking:
         self.total = 0
         self.at_once = 1  # entities that are encoded between two looks at the watch: fewer, the larger they are
         self.pause = 0.0  # the longest time for which commands had to wait, in seconds
-        self.cost = 0.0  # what all of it took of the shard's time, in seconds
         self.writing = False
+        self.ordered = False  # somebody has asked for it: it does not make others rarer
         self.savepoint = ""  # its name, if it is one
         self.began = 0  # by the clock
         self.behind = False  # the next one is due, and this one is not there yet
@@ -50,7 +50,6 @@ class Taking:
     def paused(self, seconds: float) -> None:
         """Commands had to wait for so long."""
         self.pause = max(self.pause, seconds)
-        self.cost += seconds
 
 
 class Owned:

@@ -17,8 +17,8 @@ class Policy:
     waits for its last ones for up to `stop_within` seconds; if they are a savepoint, which somebody waits for and which
     is of everything, for up to `savepoint_within`.
 
-    Under full load, with most of a million entities changed each time, a snapshot takes the shard seconds: the pause
-    after one is so long that they take `snapshot_share` of its time at most.
+    Under full load, with most of a million entities changed each time, a snapshot takes the shard seconds: it then
+    rests from them so long that those of all its partitions take `snapshot_share` of its time at most.
 
     `hot_entities` is how many of a partition's entities are kept as objects; the others are encoded, and wait on disk
     if the shard has room there. 0 is all.
@@ -42,11 +42,15 @@ class Policy:
     stuck_after: float = 10.0
     guard: bool = False
 
-    def due(self, commands: int, seconds: float, cost: float) -> bool:
-        """Whether it is time, with so many commands and seconds since the last, which took `cost` seconds."""
-        if commands == 0 or seconds < max(self.snapshot_pause, cost / self.snapshot_share - cost):
+    def due(self, commands: int, seconds: float) -> bool:
+        """Whether it is time for a partition's next one, with so many commands and seconds since the last."""
+        if commands == 0 or seconds < self.snapshot_pause:
             return False
         return commands >= self.snapshot_every or seconds >= self.snapshot_seconds
+
+    def rest(self, taken: float) -> float:
+        """For how many seconds the shard begins none, after those that took so many seconds of its time."""
+        return max(0.0, taken / self.snapshot_share - taken)
 
     def retry_pause(self, failures: int) -> float:
         """Seconds until the next attempt, after so many that failed in a row: a store that is away is not hammered, and

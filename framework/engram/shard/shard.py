@@ -296,7 +296,9 @@ class Shard:
         for incoming in asked:
             self._serve(incoming)
         if self._busy or self._look_anew or self._has_rung() or self._clock() - self._looked >= _NAP_MS:
+            before, started = self._handled(), self._stopwatch()
             self._busy = self._handle_new()
+            self._snapshotting.note_handled(self._handled() - before, self._stopwatch() - started)
         if self._policy.hot_entities:
             self._cool()
         if not self._busy:
@@ -369,6 +371,9 @@ class Shard:
                 self._taken = self._clock()
                 self._announced = 0  # tell the registry now, not in its turn
         return busy
+
+    def _handled(self) -> int:
+        return sum([owned.image.handled for owned in self._serving()])
 
     def _has_work(self) -> bool:
         taken = [owned for owned in self.owned.values() if owned.state == "moved"]

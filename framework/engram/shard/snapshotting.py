@@ -18,15 +18,13 @@ from engram.shard.flusher import Flusher
 from engram.shard.orders import Orders
 from engram.shard.owned import Owned, Taking
 from engram.shard.policy import Policy
+from engram.shard.toll import Toll
 from engram.snapshots.base import Contents, SnapshotStore
 from engram.snapshots.passing import Passing
 from engram.snapshots.slices import SLICE_BYTES
 from engram.snapshots.writer import SnapshotWriter, Written
 from engram.worker import NewWorker, ThreadWorker
 
-# What a shard under full load loses while the writer's thread works beside it, measured on two cores: turns with
-# Python's lock, caches, and entities that are encoded because a command is about to change them.
-_SLOWED_BY_WRITING = 0.6
 # When it is told that a snapshot is still being written: its store is slow, or hangs.
 _SLOW_MS = 30_000
 # The part of the budget that the entities encoded between two looks at the watch may take.
@@ -62,6 +60,7 @@ class Snapshotting:
         self._codec = codec
         self._flusher = flusher
         self._policy = policy
+        self._toll = Toll(policy)
         self._clock = clock
         self._stopwatch = stopwatch
         self._slice_bytes = SLICE_BYTES
@@ -78,7 +77,7 @@ class Snapshotting:
             if taking.writing and not taking.slow and self._clock() - taking.since > _SLOW_MS:
                 taking.slow = True
                 _logger.warning("snapshot_slow", partition=owned.partition, since=taking.since)
-            under_way = owned.image.freeze is not None or taking.writing
+            under_way = _under_way(owned)
             due = self._due(owned, under_way=under_way)
             if under_way and due and not taking.behind:
                 taking.behind = True
@@ -89,6 +88,7 @@ class Snapshotting:
                 order = self._orders.begin_next(owned.partition)
                 if order is not None:
                     self.begin(owned, savepoint=order.savepoint)
+                    taking.ordered = True
                 elif due:
                     self.begin(owned)
         self._orders.look_again(self._owned)
@@ -101,14 +101,19 @@ class Snapshotting:
             if owned.state != "serving" and owned.handing_over:
                 self._break_off(owned, Unavailable("It is not served here any more."))
 
+    def note_handled(self, commands: int, seconds: float) -> None:
+        """So many were handled since this was told last, and took so long."""
+        serving = (owned for owned in self._owned.values() if owned.state == "serving")
+        self._toll.handled(commands, seconds, under_way=any(map(_under_way, serving)))
+
     def begin(self, owned: Owned, *, savepoint: str = "") -> None:
         """Starts a snapshot now, unless one is under way. One with a name is whole."""
         taking = owned.taking
-        if owned.image.freeze is not None or taking.writing:
+        if _under_way(owned):
             return
         started = self._stopwatch()
         taking.began = self._clock()
-        taking.behind = False
+        taking.behind = taking.ordered = False
         taking.handled = owned.image.handled
         taking.effects = self._flusher.mark()
         taking.base = owned.manifest
@@ -116,7 +121,8 @@ class Snapshotting:
         taking.passing = None
         taking.freeze = owned.image.begin_freeze(whole=owned.manifest is None or bool(savepoint))
         taking.total = owned.image.count()
-        taking.pause = taking.cost = self._stopwatch() - started
+        taking.pause = self._stopwatch() - started
+        self._toll.add(taking.pause)
 
     def expect_end(self, savepoint: str) -> None:
         """From here on the time for a stop runs."""
@@ -159,8 +165,10 @@ class Snapshotting:
         taking = owned.taking
         if taking.failures and not under_way:
             return self._clock() >= taking.retry_at
-        since, cost = (taking.began, 0.0) if under_way else (taking.ended or 0, taking.cost)
-        return self._policy.due(owned.image.handled - taking.handled, (self._clock() - since) / 1000, cost)
+        since = taking.began if under_way else taking.ended or 0
+        now = self._clock()
+        due = self._policy.due(owned.image.handled - taking.handled, (now - since) / 1000)
+        return due and (under_way or self._toll.is_over(now))
 
     def _advance(self, owned: Owned) -> bool:
         """A slice of the freeze; when it is whole, off to the writer. True when there is more.
@@ -187,7 +195,9 @@ class Snapshotting:
         except Exception as problem:  # noqa: BLE001 - a value of the wrong type in the state: told, and work goes on
             self._break_off(owned, problem)
             return False
-        taking.paused(self._stopwatch() - started)
+        paused = self._stopwatch() - started
+        taking.paused(paused)
+        self._toll.add(paused)
         if not more:
             self._hand_over(owned, freeze, last=True)
             owned.image.end_freeze()
@@ -221,6 +231,7 @@ class Snapshotting:
         taking, manifest = owned.taking, written.manifest
         taking.writing = taking.behind = False
         taking.ended = self._clock()
+        self._toll.rest(taking.ended, free=taking.ordered)
         if manifest is None:
             owned.image.end_freeze()  # the writer may have failed before all was given to it
             if taking.freeze is not None:
@@ -243,7 +254,6 @@ class Snapshotting:
         else:
             taking.published += 1
             taking.failures, taking.problem = 0, ""
-            taking.cost += _SLOWED_BY_WRITING * manifest.background_ms / 1000
             owned.snapshot = manifest.offset
             owned.manifest = manifest
             owned.figures = snapshot_figures(manifest)
@@ -251,6 +261,10 @@ class Snapshotting:
             _logger.info("snapshot_published", partition=written.partition, **owned.figures.model_dump(), **savepoint)
             self._orders.fill(manifest)
         taking.freeze = taking.passing = None
+
+
+def _under_way(owned: Owned) -> bool:
+    return owned.image.freeze is not None or owned.taking.writing
 
 
 def check_decodable(codec: Codec, columns: EntityColumns) -> None:

@@ -51,7 +51,7 @@ def explain(  # noqa: PLR0911 - a table
     if isinstance(problem, errors.KafkaConfigurationError) or not isinstance(problem, (errors.KafkaError, OSError)):
         said = str(problem).removeprefix(f"{type(problem).__name__}: ").rstrip(".!")
         return Misuse(f"The options for Kafka at {servers} cannot be used: {said}.")
-    if isinstance(problem, _FENCED):
+    if _cause(problem, _FENCED) is not None:  # heard by the client's own thread, it comes inside of another
         return Fenced(f"A newer owner lets out the events of {settings.topic} now.")
     if isinstance(problem, (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)):
         return Corrupt(f"The topic {topic} is not in Kafka at {servers} any more: was it deleted?")
