@@ -22,6 +22,7 @@ from engram.serving.registry import Registry
 from engram.serving.router import Router
 from engram.serving.service import Service
 from engram.serving.transport import ZmqTransport
+from engram.shard.garbage import collect_rarely
 from engram.shard.policy import Policy
 from engram.spark.task import ShardSpec
 
@@ -57,6 +58,7 @@ async def served(app: App, reference: str, partitions: int, *, log: str = "") ->
         try:
             ready = await registry.wait_until(lambda: all(map(registry.lookup, range(partitions))), _START_S)
             assert ready, f"the shard did not serve {partitions} partitions within {_START_S:.0f} s"
+            collect_rarely()
             yield Served(service, router, registry.address, f"http://127.0.0.1:{s.getsockname()[1]}")
         finally:
             await service.end_commands()

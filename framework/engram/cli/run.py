@@ -36,6 +36,7 @@ from engram.serving.service import Service
 from engram.serving.snapshots import Ending
 from engram.serving.transport import ZmqTransport
 from engram.shard.determinism.inspection import check_handlers
+from engram.shard.garbage import collect_rarely
 from engram.shard.policy import Policy
 from engram.shard.reference import resolve_app
 from engram.shard.requests import PartitionStatus
@@ -279,6 +280,7 @@ class _Running:
             )
         if ending.is_asked:
             return
+        collect_rarely()
         for partition in range(self._log.partitions):
             problem = registry.problem(partition)
             if problem:
