@@ -34,6 +34,7 @@ from tests.shard.network import Faulty
 
 T = TypeVar("T")
 SECONDS = 20.0
+LAST_WORDS_S = 5.0
 
 
 class FaultyFile(Faulty, SqliteLog):
@@ -238,7 +239,8 @@ class RunningApp:
         await self.registry.stop_shards(clean=True, savepoint=self.service.ending.savepoint)
         for shard in self.shards:
             await asyncio.to_thread(shard.join)
-        self.service.ending.tell(await self.registry.last_words(self.log.partitions, 5.0))
+        seconds = LAST_WORDS_S if self.service.ending.savepoint else 0
+        self.service.ending.tell(await self.registry.last_words(self.log.partitions, seconds))
         server.should_exit = True
         await serving
         await self.service.close()

@@ -314,4 +314,4 @@ def expect(network: Network, partition: int, users: dict[str, Expected]) -> int:
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestHistories.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)

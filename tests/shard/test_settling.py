@@ -149,7 +149,7 @@ class Settling(Societies):
 
 
 TestSettling = Settling.TestCase
-TestSettling.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)
+TestSettling.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
 
 
 # What a shard remembers

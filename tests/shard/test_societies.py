@@ -187,4 +187,4 @@ class Societies(RuleBasedStateMachine):
 
 
 TestSocieties = Societies.TestCase
-TestSocieties.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
+TestSocieties.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)
