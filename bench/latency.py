@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import redis
 import uvloop
@@ -146,6 +146,8 @@ async def _measure_log(result: Result, floor: _Floor, name: str, url: str) -> li
                 await send(*_command(rng))
                 times.append(1000 * (time.perf_counter() - started))
             one_by_one = _add(result, f"{name}, one after the other, {until}", times)
+        for stage, times in (await _stages(running.service, rng)).items():
+            _add(result, f"{name}, of which {stage}", times, cuts=(50,))
         p50 = []
         for rate, seconds in SECONDS.items():
             floor.look()
@@ -156,6 +158,49 @@ async def _measure_log(result: Result, floor: _Floor, name: str, url: str) -> li
         half = round(statistics.median(most) / 2)
         _add(result, f"{name}, half of that", await _open_loop(running.service, rng, half, HALF_SECONDS))
         return [one_by_one, p50[0]]
+
+
+async def _stages(service: Service, rng: random.Random) -> dict[str, list[float]]:
+    """Where the time of a command goes, one after the other."""
+    stages: dict[str, list[float]] = {
+        "until the appending thread has it": [],
+        "the append": [],
+        "from there until its reply is here": [],
+        "until who waits has it": [],
+    }
+    (lane,) = service.commands._group._lanes
+    awaited = service._router._awaited
+    at: list[float] = []
+
+    def noted(work: Callable[..., object], *, after: bool = False) -> Callable[..., object]:
+        def call(*given: object) -> object:
+            if not after:
+                at.append(time.perf_counter())
+            done = work(*given)
+            if after:
+                at.append(time.perf_counter())
+            return done
+
+        return call
+
+    lane._commit_waiting = noted(lane._commit_waiting)
+    lane._log = _Appends(noted(lane._log.append, after=True))
+    awaited.replied = noted(awaited.replied)
+    for _ in range(ROUND_TRIPS // 2):
+        at[:] = [time.perf_counter()]
+        await _send(service, rng)
+        at.append(time.perf_counter())
+        for times, (began, ended) in zip(stages.values(), itertools.pairwise(at), strict=True):
+            times.append(1000 * (ended - began))
+    del lane._commit_waiting, awaited.replied
+    lane._log = service.log
+    return stages
+
+
+class _Appends(NamedTuple):
+    """A log that is only appended to."""
+
+    append: Callable[..., object]
 
 
 async def _most(service: Service, rng: random.Random) -> float:

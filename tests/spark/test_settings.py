@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
 
 import pytest
 from engram.errors import Misuse
+from engram.spark.session import not_of_py4j
 from engram.spark.settings import SparkSettings
+from py4j.java_gateway import GatewayClient, GatewayParameters
 
 SCRATCH = Path("scratch")
 ELSEWHERE = {"spark.driver.host": "10.0.0.1"}
@@ -68,3 +71,17 @@ def test_lost_executors_are_given_up_soon_only_where_there_are_any():
     assert timeout not in SparkSettings("local[2]", {}).conf(SCRATCH)
     assert SparkSettings("spark://127.0.0.1:7077", {}).conf(SCRATCH)[timeout] == "30000"
     assert SparkSettings("yarn", {timeout: "90000"}).conf(SCRATCH)[timeout] == "90000"
+
+
+def test_a_lost_jvm_is_told_in_our_words_only(
+    taken_port: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """What py4j prints of it on the root logger is left out, and what anybody else says there is not."""
+    monkeypatch.setattr(logging.getLogger(), "filters", [not_of_py4j])
+    client = GatewayClient(gateway_parameters=GatewayParameters(port=taken_port, read_timeout=0.1))
+
+    answer = client.send_command("x\n", retry=False)
+    logging.getLogger().error("ours")
+
+    assert answer == "x"  # py4j's word for an error
+    assert caplog.messages == ["ours"]

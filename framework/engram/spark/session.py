@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -21,6 +22,11 @@ from engram.spark.settings import TASK_FAILURES, SparkSettings
 _EXECUTORS_WAIT_S = 60.0
 _JVM_END_S = 20.0
 _SCRATCH = "engram-spark-"
+
+
+def not_of_py4j(record: logging.LogRecord) -> bool:
+    """For the root logger: a call into a JVM that is gone raises, and py4j prints the same there with its traceback."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def default_master(shards: int) -> str:
@@ -44,6 +50,7 @@ class Spark:
         it through. `settings` are Spark's own and win over ours; with `spark.driver.host`, executors may be on other
         machines. Raises `Misuse` when Java is missing, the master cannot be used, or has too few slots."""
         java_version()
+        logging.getLogger().addFilter(not_of_py4j)
         self.settings = SparkSettings(master, settings or {})
         self.settings.check()
         _sweep_scratch()
