@@ -12,7 +12,7 @@ from engram.serving.curve import LineKeys, connect_with
 from engram.serving.framing import Unframed, join
 
 # Larger than any answer: bodies are bounded where they are made.
-_LARGEST = 256 * 1024 * 1024
+LARGEST = 256 * 1024 * 1024
 _READ_BYTES = 256 * 1024
 _CONNECT_S = 5.0
 
@@ -39,7 +39,7 @@ class DirectLine:
         self._socket.settimeout(None)
         limit = struct.pack("@ll", silence_ms // 1000, silence_ms % 1000 * 1000)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        self._unframed = Unframed(_LARGEST)
+        self._unframed = Unframed(LARGEST)
         self._whole: list[list[bytes]] = []
 
     def send(self, frames: list[bytes]) -> None:

@@ -1,8 +1,11 @@
-"""A shard's second door, for queries from this machine: plain sockets that the shard's own thread reads and writes.
+"""A shard's second door, for who is on this machine: plain sockets that the shard's own thread reads and writes.
 
 ZeroMQ hands every message to a thread of its own, on both sides: four changes of thread for a question and its answer,
 which take longer than all the rest. Only where lines have no keys, which means on loopback: what is said here is
 neither encrypted nor closed to anybody on the machine.
+
+Whoever comes may ask. A gateway says its name first (`introduction`): then it may do here all that it may over ZeroMQ,
+and replies to the commands that it has written come here too.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ import structlog
 from engram.errors import Corrupt
 from engram.serving.framing import Unframed, join
 from engram.serving.wire import decode_request, encode_response
-from engram.shard.requests import Incoming, Question, Response
+from engram.shard.requests import Incoming, Question, Request, Response, Stop
 
 # ZeroMQ's identities begin with no such byte, unless they are its own, and these have five.
 _SENDER = b"\0direct"
+_NAME = b"name"
+_LONGEST_NAME = 255  # as with ZeroMQ
 _CONNECTIONS = 1000
 _READ_BYTES = 256 * 1024
 # What a client may leave unread before it is taken for one that does not read any more.
@@ -28,10 +33,16 @@ _UNSENT_BYTES = 64 * 1024 * 1024
 _logger = structlog.get_logger()
 
 
+def introduction(name: bytes) -> list[bytes]:
+    """The first message of a gateway, whose commands in the log have this name as their writer."""
+    return [_NAME, name]
+
+
 class _Connection:
     def __init__(self, line: socket.socket, sender: bytes, largest: int) -> None:
         self.line = line
         self.sender = sender
+        self.named = False
         self.unframed = Unframed(largest)
         self.unsent = b""
 
@@ -73,7 +84,7 @@ class DirectDoor:
             self._drop(connection)
             return []
         try:
-            return [Incoming(connection.sender, self._question(frames)) for frames in connection.unframed.feed(data)]
+            return self._requests(connection, connection.unframed.feed(data))
         except Corrupt as problem:
             _logger.warning("bad_request", problem=str(problem))
             self._drop(connection)
@@ -93,12 +104,27 @@ class DirectDoor:
         self._forget(self._listener.fileno())
         self._listener.close()
 
-    @staticmethod
-    def _question(frames: list[bytes]) -> Question:
-        request = decode_request(frames)
-        if not isinstance(request, Question):
-            raise Corrupt(f"{type(request).__name__} is not for this door: here one asks")
-        return request
+    def _requests(self, connection: _Connection, messages: list[list[bytes]]) -> list[Incoming]:
+        found = []
+        for frames in messages:
+            if frames[:1] == [_NAME]:
+                self._name(connection, frames)
+            else:
+                request = decode_request(frames)
+                if not (isinstance(request, Question) or (connection.named and _for_gateways(request))):
+                    raise Corrupt(f"{type(request).__name__} is not for this door: here one asks")
+                found.append(Incoming(connection.sender, request))
+        return found
+
+    def _name(self, connection: _Connection, frames: list[bytes]) -> None:
+        if connection.named or len(frames) != 2 or not 0 < len(frames[1]) <= _LONGEST_NAME or frames[1][0] == 0:
+            raise Corrupt("a name that is none, or a second one")
+        before = self._by_sender.get(frames[1])
+        if before is not None:
+            self._drop(before)  # a gateway that came back is the same gateway
+        del self._by_sender[connection.sender]
+        connection.sender, connection.named = frames[1], True
+        self._by_sender[connection.sender] = connection
 
     def _accept(self) -> None:
         with suppress(OSError):  # it is gone already
@@ -137,3 +163,7 @@ class DirectDoor:
             del self._by_sender[connection.sender]
             self._forget(descriptor)
             connection.line.close()
+
+
+def _for_gateways(request: Request) -> bool:
+    return not isinstance(request, Stop)  # only the registry may stop a shard

@@ -115,6 +115,14 @@ class Registry:
         """Where partitions are served now."""
         return {location.address for location in self._locations.values()}
 
+    def partitions_at(self, address: str) -> list[int]:
+        """What is served by the shard at an address now."""
+        return [partition for partition, location in self._locations.items() if location.address == address]
+
+    def direct(self, address: str) -> str:
+        """Where the shard at an address has its direct door; empty if there is none, or it has not said so yet."""
+        return next((status.direct for _, status, _ in self._shards.values() if status.address == address), "")
+
     def problem(self, partition: int) -> str:
         """Why the partition is stopped; empty if it is not."""
         return self._problems.get(partition, "")

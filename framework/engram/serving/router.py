@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
-import zmq
 import zmq.asyncio
 
 from engram.errors import Corrupt, Unavailable
@@ -16,10 +16,9 @@ from engram.model.position import Position
 from engram.model.principal import Principal
 from engram.model.version import Version
 from engram.serving.awaited import AwaitedReplies, Logged
-from engram.serving.curve import connect_with
+from engram.serving.links import DirectLink, Link, ZmqLink
 from engram.serving.refused import PASSING, refused
 from engram.serving.registry import Registry
-from engram.serving.wire import decode_response, encode_request
 from engram.shard.requests import (
     Answer,
     Arrived,
@@ -37,6 +36,7 @@ from engram.shard.requests import (
     Report,
     Reported,
     Request,
+    Response,
     ShardStatus,
     SnapshotTaken,
     Subscription,
@@ -50,6 +50,15 @@ T = TypeVar("T")
 _ANSWER_GRACE_S = 2.0
 
 
+class _Asked(NamedTuple):
+    """What is asked of the shard at an address, and nobody has answered yet."""
+
+    future: asyncio.Future[Answer | Reported | Refusal]
+    address: str
+    partition: int
+    request: Request
+
+
 class Router:
     """Finds the shard of a partition, and asks again where it has moved to. Lives on one event loop."""
 
@@ -57,9 +66,9 @@ class Router:
         self._registry = registry
         self._identity = writer.encode()
         self._context = zmq.asyncio.Context()
-        self._links: dict[str, tuple[zmq.asyncio.Socket, asyncio.Task[None]]] = {}
+        self._links: dict[str, Link] = {}
         self._ids = itertools.count(1)
-        self._asked: dict[int, tuple[asyncio.Future[Answer | Reported | Refusal], int, Request]] = {}
+        self._asked: dict[int, _Asked] = {}
         self._watched: dict[int, tuple[Callable[[], Subscription], Callable[[Changed], None]]] = {}
         self._awaited = AwaitedReplies(self._ask_for_replies)
         registry.on_move(self._moved)
@@ -217,8 +226,8 @@ class Router:
         return found
 
     def close(self) -> None:
-        for _, task in self._links.values():
-            task.cancel()
+        for link in self._links.values():
+            link.close()
         self._context.destroy(linger=0)
 
     async def find(self, partition: int, seconds: float) -> str:
@@ -243,7 +252,7 @@ class Router:
     ) -> Answer | Reported | Refusal:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer | Reported | Refusal] = loop.create_future()
-        self._asked[request.id] = future, partition, request
+        self._asked[request.id] = _Asked(future, address, partition, request)
         given_up = loop.call_later(max(seconds, 0), _give_up, future)
         try:
             self._post(address, [request])
@@ -255,28 +264,29 @@ class Router:
             given_up.cancel()
             del self._asked[request.id]
 
-    def _link(self, address: str) -> zmq.asyncio.Socket:
-        if address not in self._links:
-            socket = self._context.socket(zmq.DEALER)
-            socket.setsockopt(zmq.IDENTITY, self._identity)
-            socket.setsockopt(zmq.LINGER, 0)
-            connect_with(self._registry.keys, socket)
-            socket.connect(address)
-            self._links[address] = socket, asyncio.create_task(self._receive(socket))
-        return self._links[address][0]
+    def _link(self, address: str) -> Link:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = self._new_link(address)
+        return link
 
-    async def _receive(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
-            response = decode_response(await socket.recv_multipart())
-            if isinstance(response, Replies):
-                self._awaited.replied(response)
-            elif isinstance(response, Changed):
-                if response.id in self._watched:
-                    self._watched[response.id][1](response)
-            else:
-                asked = self._asked.get(response.id)
-                if asked is not None and not asked[0].done():
-                    asked[0].set_result(response)
+    def _new_link(self, address: str) -> Link:
+        direct = self._registry.direct(address)
+        if direct and self._registry.keys is None:
+            still_open = partial(self._open_at, address)
+            return DirectLink(direct, self._identity, heard=self._hear, still_open=still_open)
+        return ZmqLink(self._context, address, self._identity, self._registry.keys, heard=self._hear)
+
+    def _hear(self, response: Response) -> None:
+        if isinstance(response, Replies):
+            self._awaited.replied(response)
+        elif isinstance(response, Changed):
+            if response.id in self._watched:
+                self._watched[response.id][1](response)
+        else:
+            asked = self._asked.get(response.id)
+            if asked is not None and not asked.future.done():
+                asked.future.set_result(response)
 
     def _moved(self, partition: int) -> None:
         """A partition has a new owner: everything that is open with the old one is asked again."""
@@ -284,25 +294,32 @@ class Router:
         assert location is not None
         self._link(location.address)
         self._drop_unused_links()
-        requests: list[Request] = [request for _, of, request in self._asked.values() if of == partition]
+        requests = [asked.request for asked in self._asked.values() if asked.partition == partition]
+        self._post(location.address, requests + self._open_in([partition]))
+
+    def _open_at(self, address: str) -> list[Request]:
+        """All that the shard at an address has not answered, or goes on answering."""
+        partitions = self._registry.partitions_at(address)
+        requests = [
+            asked.request for asked in self._asked.values() if asked.address == address or asked.partition in partitions
+        ]
+        return requests + self._open_in(partitions)
+
+    def _open_in(self, partitions: Sequence[int]) -> list[Request]:
+        """What is watched in these partitions, and the replies from there that somebody waits for."""
         watched = [request() for request, _ in self._watched.values()]
-        requests += [subscribe for subscribe in watched if subscribe.partition == partition]
-        requests += self._awaited.open_in(partition)
-        self._post(location.address, requests)
+        found: list[Request] = [subscribe for subscribe in watched if subscribe.partition in partitions]
+        for partition in partitions:
+            found += self._awaited.open_in(partition)
+        return found
 
     def _drop_unused_links(self) -> None:
         used = {shard.address for shard in self._registry.shards()} | set(self._registry.addresses())
         for address in self._links.keys() - used:
-            socket, task = self._links.pop(address)
-            task.cancel()
-            socket.close()
+            self._links.pop(address).close()
 
-    def _post(self, address: str, requests: list[Request]) -> None:
-        """Sends without waiting: what a full line does not take now, it takes later. A link that is dropped meanwhile
-        takes what was not sent with it."""
-        link = self._link(address)
-        for request in requests:
-            link.send_multipart(encode_request(request))
+    def _post(self, address: str, requests: Iterable[Request]) -> None:
+        self._link(address).post(requests)
 
 
 def _give_up(future: asyncio.Future[T]) -> None:
