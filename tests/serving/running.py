@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 import uvicorn
+import uvloop
 from engram import App, Client
 from engram.clock import system_clock
 from engram.codec.record import Kind
@@ -218,7 +219,7 @@ class RunningApp:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            uvloop.run(self._serve())  # as `engram run` does
         except BaseException as problem:
             if not self._up.done():
                 self._up.set_exception(problem)

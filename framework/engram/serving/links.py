@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, cast
 
 import structlog
 import zmq
@@ -68,8 +68,7 @@ class DirectLink(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.WriteTransport, transport)  # uvloop's are not derived from it
         self._unframed = Unframed(LARGEST)
         self._over.clear()
         transport.write(self._introduction)
