@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from engram.model.token import Token
-from engram.serving.direct import introduction
+from engram.serving.direct import DirectDoor, introduction
 from engram.serving.framing import Unframed, join
 from engram.serving.links import DirectLink, ZmqLink
 from engram.serving.wire import decode_response, encode_request
-from engram.shard.requests import Report, Request, Response, Stop
+from engram.shard.requests import Answer, Incoming, Report, Request, Response, Stop
 
 from tests.serving.counter import Add, Value, app
 from tests.serving.running import SECONDS, RunningApp
@@ -28,6 +30,7 @@ class Line:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._unframed = Unframed(1_000_000)
+        self._heard: list[list[bytes]] = []
 
     def say(self, *frames: bytes) -> None:
         self._line.sendall(join([*frames]))
@@ -37,10 +40,12 @@ class Line:
 
     def hear(self) -> Response | None:
         """The next response; None when the door has ended the connection."""
-        while data := self._line.recv(100_000):
-            for frames in self._unframed.feed(data):
-                return decode_response(frames)
-        return None
+        while not self._heard:
+            data = self._line.recv(100_000)
+            if not data:
+                return None
+            self._heard += self._unframed.feed(data)
+        return decode_response(self._heard.pop(0))
 
 
 @contextmanager
@@ -162,3 +167,65 @@ def test_what_nobody_may_say_at_the_door_ends_the_connection(counters: RunningAp
 
         assert line.hear() is None
     assert counters.http.get(f"{counters.base}/counter/queries/value", params={"key": "door"}).status_code == 200
+
+
+class Door:
+    """A shard's direct door, and who waits for its descriptors."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self.writing: set[int] = set()
+        self.door = DirectDoor("127.0.0.1", largest=1_000_000, watch=self._watch, forget=self._poll.unregister)
+
+    def turn(self) -> list[Incoming]:
+        return [each for descriptor, _ in self._poll.poll(SECONDS * 1000) for each in self.door.ready(descriptor)]
+
+    def _watch(self, descriptor: int, room: bool) -> None:
+        self._poll.register(descriptor, select.POLLIN | (select.POLLOUT if room else 0))
+        (self.writing.add if room else self.writing.discard)(descriptor)
+
+
+@pytest.fixture
+def reader() -> Iterator[tuple[Door, Line, bytes]]:
+    """A door, who has come to it, and the name under which it is answered."""
+    door = Door()
+    host, _, port = door.door.address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as line:
+        door.turn()
+        line.sendall(join(introduction(b"g:reader")) + join(encode_request(Report(1, digests=False))))
+        (asked,) = door.turn()
+        yield door, Line(line), asked.sender
+    door.door.close()
+
+
+def test_what_is_not_read_at_once_comes_whole_and_in_order(reader: tuple[Door, Line, bytes]):
+    """The shard goes on meanwhile, and waits for room only as long as there is something left."""
+    door, line, name = reader
+    sent = [Answer(number, 0, number, 0, b"%d" % number * 50_000) for number in range(300)]
+    for answer in sent:
+        assert door.door.send(name, answer)
+    assert door.writing
+    heard: list[Response | None] = []
+    reading = threading.Thread(target=lambda: heard.extend(line.hear() for _ in sent))
+    reading.start()
+    while door.writing:
+        door.turn()
+    reading.join(SECONDS)
+
+    assert heard == sent
+
+
+def test_who_does_not_read_is_cut_off(reader: tuple[Door, Line, bytes], monkeypatch: pytest.MonkeyPatch):
+    """What is kept for it is bounded; what is said to it after that goes nowhere."""
+    monkeypatch.setattr("engram.serving.direct._UNSENT_BYTES", 1_000_000)
+    door, line, name = reader
+    answer = Answer(1, 0, 1, 0, b"x" * 500_000)
+    sent = 0
+    while door.door.send(name, answer):
+        sent += 1
+        assert sent < 1000
+
+    heard = 0
+    while line.hear() is not None:
+        heard += 1
+    assert heard < sent

@@ -44,7 +44,7 @@ class _Connection:
         self.sender = sender
         self.named = False
         self.unframed = Unframed(largest)
-        self.unsent = b""
+        self.unsent = bytearray()
 
 
 class DirectDoor:
@@ -73,7 +73,7 @@ class DirectDoor:
                 self._accept()
             return []
         if connection.unsent:
-            self._write(connection, b"")
+            self._go_on_writing(connection)
         try:
             data = connection.line.recv(_READ_BYTES)
         except BlockingIOError:
@@ -141,21 +141,31 @@ class DirectDoor:
             self._watch(line.fileno(), False)
 
     def _write(self, connection: _Connection, data: bytes) -> None:
-        waiting = bool(connection.unsent)
-        data = connection.unsent + data if waiting else data
-        try:
-            sent = connection.line.send(data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._drop(connection)
+        """What does not go out at once goes when there is room again, and all that comes until then behind it."""
+        if not connection.unsent:
+            connection.unsent += data[self._sent(connection, data) :]
+            if connection.unsent:
+                self._watch(connection.line.fileno(), True)
             return
-        connection.unsent = data[sent:]
+        connection.unsent += data
         if len(connection.unsent) > _UNSENT_BYTES:
             _logger.warning("receiver_too_slow", receiver="a direct line")
             self._drop(connection)
-        elif bool(connection.unsent) != waiting:
-            self._watch(connection.line.fileno(), bool(connection.unsent))
+
+    def _go_on_writing(self, connection: _Connection) -> None:
+        del connection.unsent[: self._sent(connection, connection.unsent)]
+        if not connection.unsent:
+            self._watch(connection.line.fileno(), False)
+
+    @staticmethod
+    def _sent(connection: _Connection, data: bytes | bytearray) -> int:
+        """How much of it went out. A line that is lost takes everything: that it is lost is found when it is read."""
+        try:
+            return connection.line.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)
 
     def _drop(self, connection: _Connection) -> None:
         descriptor = connection.line.fileno()
