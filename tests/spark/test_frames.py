@@ -14,7 +14,7 @@ from engram.dev.kafka import Brokers
 from engram.errors import Misuse
 from engram.log.stream import id_of
 from engram.spark.problems import told_shortly
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 from tests.spark.quick import QUICK
 from tests.spark.story import PEOPLE, SOCIAL, Story
