@@ -16,7 +16,7 @@ import pytest
 from engram import Client
 from engram.spark.batch import run_batch
 from engram.spark.progress import Tell
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 from tests.spark.ledger import app
 from tests.spark.load import Load, last_owners

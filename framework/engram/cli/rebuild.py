@@ -21,7 +21,7 @@ from engram.shard.reference import resolve_app
 from engram.shard.survey import Survey
 from engram.spark.batch import Run, run_batch
 from engram.spark.rebuild import RebuildJob, Stretch
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

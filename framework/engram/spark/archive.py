@@ -17,7 +17,7 @@ from engram.snapshots.open import open_storage, open_store
 from engram.snapshots.parted import PartedSnapshots
 from engram.spark.batch import Run, run_batch
 from engram.spark.progress import Progress, Tell
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
