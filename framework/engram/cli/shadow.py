@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engram.cli.batch import SparkOptions, batch_spark, progress_of
 from engram.cli.output import say, say_json, show_progress, show_table
+from engram.cli.restore import savepoint_of_all
 from engram.cli.store import store_url
 from engram.errors import Misuse, Unavailable
-from engram.log.open import absolute_url, open_log
+from engram.log.open import absolute_url, check_log
 from engram.shard.reference import resolve_app_at
 from engram.shard.shadow import KINDS, Difference, Kind
+from engram.snapshots.open import open_store
 from engram.spark.files import scratch_beside
 from engram.spark.shadow import Compared, ShadowJob, compare_versions
 
@@ -44,14 +45,18 @@ def compare(options: ShadowOptions) -> None:
         raise Misuse(f"{options.old} is app {old.name} and {options.new} is {new.name}: compare versions of one app.")
     if options.report is not None:
         check_report(options.report)
-    with closing(open_log(options.log, old.name)) as log:
-        ends = tuple(log.end(partition) for partition in range(log.partitions))
+    ends = tuple(check_log(options.log, old.name))
+    snapshots = store_url(options.log, options.snapshots)
+    if options.savepoint or options.snapshots:
+        store = open_store(snapshots, old.name, create=False)
+        if options.savepoint:
+            savepoint_of_all(options.savepoint, len(ends), store)
     job = ShadowJob(
         old=options.old,
         new=options.new,
         old_path=old_path,
         log=absolute_url(options.log),
-        snapshots=store_url(options.log, options.snapshots),
+        snapshots=snapshots,
         savepoint=options.savepoint,
         ends=ends,
         examples=options.examples,
