@@ -17,6 +17,7 @@ from sample_apps.social.queries import Followers, Following, Posts, Profile
 
 _FIRST = ["Ada", "Bob", "Cy", "Dora", "Emil", "Fay", "Gus", "Hana", "Ivo", "June", "Kim", "Lou"]
 _WORDS = ["log", "state", "image", "replay", "shard", "epoch", "snapshot", "query", "command", "stream", "memory"]
+_NO_POST = "none"
 
 
 class Traffic:
@@ -65,9 +66,8 @@ class Traffic:
             self._posts[user].append(post)
 
     async def _like(self, client: Client, user: str, author: str) -> None:
-        posts = self._posts[author]
-        post = self._random.choice(posts) if posts else "none"
-        if await self._send(client, user, Like(author=author, post=post)) is None and posts:
+        post = self._random.choice(self._posts[author] or [_NO_POST])
+        if await self._send(client, user, Like(author=author, post=post)) is None and post != _NO_POST:
             self._likes[author] += 1
 
     async def compare(self, client: Client, *, seconds: float) -> tuple[int, int]:

@@ -41,7 +41,7 @@ from sample_apps.social.user import User
 from tests.spark.ledger import app as ledger
 from tests.spark.long_jobs import JOBS, SLOTS, LongJobs
 from tests.spark.quick import QUICK
-from tests.spark.running import ROOT, START_S, eventually
+from tests.spark.running import ROOT, START_S, eventually, executors_below
 from tests.spark.story import PEOPLE, Story
 
 pytestmark = pytest.mark.spark
@@ -129,16 +129,11 @@ def _kill_executor(jobs: LongJobs) -> dict[str, Any]:
 
         try:
             assert eventually(are_there, START_S), jobs.halfway.missing()
-            (executor,) = _executors(spark)
+            (executor,) = executors_below(spark.context._gateway.proc.pid)
             os.kill(executor, signal.SIGKILL)
         finally:
             jobs.halfway.release()
         return {job: future.result(START_S) for job, future in started.items()}
-
-
-def _executors(spark: Spark) -> list[int]:
-    below = psutil.Process(spark.context._gateway.proc.pid).children(recursive=True)
-    return [process.pid for process in below if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
 
 
 # What came of them

@@ -82,6 +82,12 @@ class Running:
         self._lines.put(None)
 
 
+def executors_below(pid: int) -> list[int]:
+    """The JVMs of a driver's executors, where these are processes of their own."""
+    below = psutil.Process(pid).children(recursive=True)
+    return [process.pid for process in below if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
+
+
 def eventually(holds: Callable[[], bool], seconds: float) -> bool:
     """Looks again and again until `holds` or the time is over."""
     deadline = time.monotonic() + seconds

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +25,7 @@ from engram.spark.spark import Spark
 from tests.shard.network import Network
 from tests.spark.mortal import Give, app, newer
 from tests.spark.quick import QUICK, QUICK_OPTIONS
-from tests.spark.running import ROOT, START_S, eventually
+from tests.spark.running import ROOT, START_S, eventually, executors_below
 
 pytestmark = pytest.mark.spark
 
@@ -163,25 +166,30 @@ def engram(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_after_a_kill_of_the_driver_it_goes_on(spark: Spark, pots: Pots):
-    """SIGKILL of `engram rebuild` while a partition is half done: nothing of it is seen where the app starts; the next
-    run goes on, and comes to the same."""
+def held_up(pots: Pots, master: str) -> subprocess.Popen[str]:
+    """`engram rebuild`, half-way through a partition: it goes on when there is no `hold` any more."""
     pots.lose_snapshots()
     (pots.folder / "hold").touch()
-    where = ["--log", pots.url, "--snapshots", str(pots.snapshots), "--master", "local[1]", "--every", "10"]
+    where = ["--log", pots.url, "--snapshots", str(pots.snapshots), "--master", master, "--every", "10", "--json"]
     driver = engram("rebuild", MORTAL, *where, *QUICK_OPTIONS)
-    below: list[psutil.Process] = []
 
     def half_done() -> bool:
         assert driver.poll() is None, driver.communicate()
-        below[:] = psutil.Process(driver.pid).children(recursive=True)
         return any(pots.folder.glob("snapshots/rebuild.work/1/mortal/partition-*/*.json"))
 
-    try:
-        assert eventually(half_done, START_S)
-    finally:
+    if not eventually(half_done, START_S):
         driver.kill()
-        driver.communicate()
+        raise AssertionError(driver.communicate())
+    return driver
+
+
+def test_after_a_kill_of_the_driver_it_goes_on(spark: Spark, pots: Pots):
+    """SIGKILL of `engram rebuild` while a partition is half done: nothing of it is seen where the app starts; the next
+    run goes on, and comes to the same."""
+    driver = held_up(pots, "local[1]")
+    below = psutil.Process(driver.pid).children(recursive=True)
+    driver.kill()
+    driver.communicate()
     gone, alive = psutil.wait_procs([p for p in below if p.name() == "java"], 60)
     for process in alive:
         process.kill()
@@ -190,4 +198,21 @@ def test_after_a_kill_of_the_driver_it_goes_on(spark: Spark, pots: Pots):
 
     found, _ = pots.rebuild(spark)
     assert any(each.begun > 0 for each in found)
+    assert pots.installed() == pots.wanted()
+
+
+def test_after_a_kill_of_the_executor_it_goes_on(pots: Pots):
+    """SIGKILL of the executor's JVM while a partition is half done: Spark starts another one, which goes on from what
+    was rebuilt, and `engram rebuild` ends as if nothing had been."""
+    driver = held_up(pots, "local-cluster[1,2,1024]")
+    try:
+        (executor,) = executors_below(driver.pid)
+        os.kill(executor, signal.SIGKILL)
+        (pots.folder / "hold").unlink()
+        said, problem = driver.communicate(timeout=START_S)
+    finally:
+        driver.kill()
+
+    assert driver.returncode == 0, problem
+    assert any(each["begun"] > 0 for each in json.loads(said)["partitions"])
     assert pots.installed() == pots.wanted()

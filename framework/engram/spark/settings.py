@@ -16,8 +16,8 @@ from engram.spark.worker import search_path
 # How often Spark itself starts a killed shard again before it gives up the job and the supervisor starts anew.
 TASK_FAILURES = 16
 _LOOPBACK = "127.0.0.1"
+PYTHON = "spark.pyspark.python"
 _HOST = "spark.driver.host"
-_PYTHON = "spark.pyspark.python"
 _AUTHENTICATE = "spark.authenticate"
 # With Spark's own numbers an executor whose machine is gone is given up after two to three minutes, and nobody serves
 # its partitions until then. Shorter than this, and a machine that is starved of CPU loses its executors.
@@ -56,13 +56,13 @@ class SparkSettings:
     @property
     def python(self) -> str:
         """The interpreter that executors start, `spark.pyspark.python`; this one unless it is set."""
-        return self.own.get(_PYTHON, sys.executable)
+        return self.own.get(PYTHON, sys.executable)
 
     @property
     def path(self) -> tuple[str, ...]:
         """Where executors look for modules before they look in their own places. An interpreter of their own has all
         that it needs: what this machine has for another one would only disturb it."""
-        return () if _PYTHON in self.own else search_path()
+        return () if PYTHON in self.own else search_path()
 
     def master_url(self) -> str:
         """`local[n]` never retries a task; a second number is how it is told to."""

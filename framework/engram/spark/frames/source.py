@@ -25,14 +25,16 @@ class Span(InputPartition):
 
 
 class Source(DataSource):
-    """A format of ours. `path` is where its modules are found: registering sets it, for processes started elsewhere."""
+    """A format of ours. Registering sets where modules are found by the processes that Spark starts: `here` is for
+    those of the driver's machine, where a read is planned, and `there` for executors, that read."""
 
     form: ClassVar[str]
     more: ClassVar[tuple[str, ...]] = ()  # options besides those of `Where`
-    path: ClassVar[tuple[str, ...]] = ()
+    here: ClassVar[tuple[str, ...]] = ()
+    there: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        prepare_worker(self.path)
+        prepare_worker(self.here)
         self.options = CaseInsensitiveDict(options)  # Spark gives their names in small letters
         self.where = Where.of(options, self.form, self.more)
 
@@ -45,7 +47,8 @@ class Reader(DataSourceReader):
     """Reads a format. What is pushed down is in `bounds`."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
-        self.path = source.path
+        prepare_worker(source.here)  # it is made where it plans, and `source` was made in another process
+        self.path = source.there
         self.where = source.where
         self.options = source.options
         self.spark_schema = schema

@@ -28,7 +28,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, source: Source, read: ReadSpan) -> None:
-        self.path = source.path
+        prepare_worker(source.here)  # it is made where it plans, and `source` was made in another process
+        self.path = source.there
         self.where = source.where
         self.form = source.form
         self.start = source.options.get("start", "start")
