@@ -83,7 +83,6 @@ def test_without_the_classes_the_log_and_snapshots_can_be_read_too(spark: Spark,
     VARIANT."""
     log = read(spark, story, "engram.log", app="social")
     state = read(spark, story, "engram.state", app="social")
-
     variant = read(spark, story, "engram.state", app="social", state="variant").where(
         "entity = 'user' and key = 'user3'"
     )
