@@ -146,6 +146,23 @@ def test_a_plan_that_is_not_in_its_order_is_not_appended(tmp_path: Path):
         plan.counts()
 
 
+def test_a_table_of_the_catalogue_is_added_like_a_file(spark: Spark, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    """One that is made of files, and a view of rows that are in none, in the order of a column; one that is not there
+    is told in a sentence, and nothing is planned."""
+    url, plans = f"sqlite:{tmp_path / 'log.db'}", tmp_path / "plans"
+    files, view = (spark.session.createDataFrame(some) for some in (rows(2000), rows(1000, 1500)[::-1]))
+    files.coalesce(1).write.option("path", str(tmp_path / "history")).saveAsTable("history")
+    view.createOrReplaceTempView("later")
+    added = [run(spark, url, "table:history", plans), run(spark, url, "table:later", plans, order="number")]
+
+    assert [(each.appended, each.known) for each in added] == [(2000, 0), (500, 500)]
+    assert entries(url) == expected(range(2500))
+    with pytest.raises(Misuse, match=r"table:nothing cannot be read: .* The table or view `nothing` cannot"):
+        run(spark, url, "table:nothing", plans)
+    assert "Exception" not in capfd.readouterr().err
+    assert len(Plan.sealed_in(plans)) == 2
+
+
 @pytest.mark.kafka
 def test_a_topic_of_kafka_is_filled_like_a_file(spark: Spark, kafka: Brokers, tmp_path: Path):
     """The same rows, the same ledgers, and nothing twice; ordered by a column, not by the file."""

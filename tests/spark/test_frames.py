@@ -79,14 +79,20 @@ def test_the_log_has_a_row_for_every_command_and_every_other_record(spark: Spark
 
 
 def test_without_the_classes_the_log_and_snapshots_can_be_read_too(spark: Spark, story: Story):
-    """By the app's name alone: entity types of commands are not known then, and states are JSON text."""
+    """By the app's name alone: entity types of commands are not known then, and states are JSON text or
+    VARIANT."""
     log = read(spark, story, "engram.log", app="social")
     state = read(spark, story, "engram.state", app="social")
+    variant = read(spark, story, "engram.state", app="social", state="variant").where(
+        "entity = 'user' and key = 'user3'"
+    )
+    (named,) = rows(variant.selectExpr("typeof(state) as type", "state:name::string as name"))
 
     assert log.where("entity is not null").count() == 0
     found = rows(state.where("entity = 'user'"))
     assert {row["key"] for row in found} == {*PEOPLE}
     assert json.loads(next(row["state"] for row in found if row["key"] == "user3"))["name"] == "User3"
+    assert named == {"type": "variant", "name": "User3"}
 
 
 def left_to_spark(frame: Any) -> list[str]:

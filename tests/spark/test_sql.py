@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import secrets
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,6 +20,7 @@ import pytest
 from engram.dev.kafka import Brokers
 from engram.errors import Misuse
 from engram.log.open import absolute_url
+from engram.log.scan import scan
 from engram.spark.files import Sheet, write_file
 from engram.spark.plain import distinct, json_lines, plain
 from engram.spark.problems import told_shortly
@@ -26,6 +30,7 @@ from engram.spark.tables import Tables, tables_of
 from tests.spark.quick import QUICK, QUICK_OPTIONS
 from tests.spark.running import ROOT, START_S
 from tests.spark.story import PEOPLE, SOCIAL, Story
+from tests.spark.terminal import Terminal
 
 pytestmark = pytest.mark.spark
 
@@ -156,6 +161,64 @@ def test_plain_values_and_names_that_come_twice(tables: Tables):
 def command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "engram.cli.main", *arguments, *QUICK_OPTIONS]
     return subprocess.run(line, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=2 * START_S, check=False)
+
+
+def test_the_statement_is_an_argument_and_the_moment_a_time(story: Story):
+    """A minute before anybody followed anybody, all had been registered; CSV is printed as it is."""
+    moment = datetime.fromtimestamp((story.network.clock.now - 90_000) / 1000, UTC).replace(tzinfo=None)
+    said = command(
+        *("sql", SOCIAL, 'select count(*) as users, sum(size(following)) as `"follows"` from user'),
+        *("--log", story.url, "--snapshots", story.snapshots, "--at", moment.isoformat(), "--format", "csv"),
+        *("--master", "local[1]"),
+    )
+
+    assert (said.returncode, said.stdout) == (0, f'users,"""follows"""\n{len(PEOPLE)},0\n'), said.stderr
+
+
+def test_rows_go_to_a_file_and_the_moment_is_a_position(story: Story, tmp_path: Path):
+    """The file's name says its kind; of the position's own partition there is nothing after it."""
+    first = next(record for record in scan(story.log, 1) if b'"register"' in record.payload)
+    target = tmp_path / "users.parquet"
+    said = command(
+        *("sql", SOCIAL, "select key, _partition, _offset, followers from user order by key", "--output", str(target)),
+        *("--log", story.url, "--snapshots", story.snapshots, "--at", f"1:{first.offset}", "--master", "local[1]"),
+    )
+
+    assert said.returncode == 0, said.stderr
+    assert said.stdout == f"{target} has {len(PEOPLE)} rows.\n"
+    kept = pq.read_table(target).to_pylist()
+    assert [row["key"] for row in kept] == sorted(PEOPLE)
+    assert {row["_offset"] for row in kept if row["_partition"] == 1} == {first.offset + 1}
+    assert {*chain.from_iterable(row["followers"] for row in kept)} == set()
+
+
+def test_the_shell_answers_stops_and_goes_on(story: Story):
+    """On a terminal, by the app's name alone: a statement over two lines, a wrong one, one that Ctrl-C takes back, one
+    that it stops, another; Ctrl-D ends it."""
+    line = [sys.executable, "-m", "engram.cli.main", "sql", "social", "--log", story.url, "--master", "local[1]"]
+    with Terminal([*line, "--snapshots", story.snapshots, *QUICK_OPTIONS], ROOT) as terminal:
+
+        def answer(typed: str, until: str = "sql> ") -> str:
+            terminal.type(typed)
+            return terminal.shown(until, START_S)
+
+        assert "Tables: events, log, state." in terminal.shown("sql> ", START_S)
+        answer("select state:name::string as name from state\n", until="  -> ")
+        states = answer("where entity = 'user' and key = 'user5';\n")
+        wrong = answer("select * from user;\n")
+        answer("select nonsense\n", until="  -> ")
+        taken_back = terminal.interrupt("sql> ", START_S)
+        answer("select 'it has' || ' begun'; select count(*) from range(1000000000000);\n", until="it has begun")
+        stopped = terminal.interrupt("sql> ", START_S)
+        last = answer("select 'still' || ' here' as word;\n")
+        terminal.type("\x04")
+
+        assert terminal.process.wait(START_S) == 0
+    assert re.findall(r"\w+", states.partition(";")[2]) == ["name", "User5"]
+    assert "engram: Spark cannot run the statement: The table or view `user` cannot be found" in wrong
+    assert "engram: " not in taken_back
+    assert "Stopped." in stopped
+    assert "still here" in last
 
 
 def test_the_command_answers_statements_and_ends_at_a_wrong_one(either: Story):

@@ -18,11 +18,12 @@ from engram.image.contents import EntityColumns
 from engram.snapshots.parquet import table_of
 from engram.spark.frames.filters import Bounds
 from engram.spark.frames.options import Where
-from engram.spark.frames.state import column_of, current, entity_fields, entity_schema
-from engram.spark.frames.typed import INTEGER
+from engram.spark.frames.state import StateSource, column_of, current, entity_fields, entity_schema
+from engram.spark.frames.typed import INTEGER, VARIANT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+from pyspark.sql.types import VariantVal
 
 
 class Colour(Enum):
@@ -161,6 +162,27 @@ def test_every_state_is_the_same_as_columns(made: list[Thing]):
         below = [json.loads(one) for one in tree["below"]]
         assert {**tree, "below": below} == json.loads(CODEC.encode_entity(thing))["tree"]
         assert row == expected(thing)
+
+
+@given(things)
+@settings(max_examples=30)
+def test_every_state_is_the_same_as_variant(made: Thing):
+    """What Python makes of it is what it makes of the JSON; short fractions are decimals there."""
+    text = CODEC.encode_entity(made).decode()
+    (found,) = VARIANT.array([text]).to_pylist()
+
+    in_python = VariantVal(found["value"], found["metadata"]).toPython()
+    assert json.loads(json.dumps(in_python, default=float)) == json.loads(text)
+
+
+def test_what_no_state_can_be_is_refused():
+    """Another form than JSON or VARIANT, and either with typed columns."""
+    where = {"app": "social", "log": "sqlite:none.db"}
+
+    with pytest.raises(Misuse, match=r"The option state of engram\.state is json or variant, not 'xml'"):
+        StateSource({**where, "state": "xml"}).schema()
+    with pytest.raises(Misuse, match=r"The option state of engram\.state is only without entity"):
+        StateSource({**where, "state": "variant", "entity": "user"}).schema()
 
 
 def test_the_types_are_these():

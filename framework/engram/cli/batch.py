@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import get_terminal_size
 
 from engram.cli.output import show_progress
 from engram.errors import Misuse
@@ -60,7 +61,8 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def progress_of(doing: str, noun: str, pieces: int) -> Callable[[Progress], None]:
-    """Shows `doing`: how many `noun` of all pieces are done, how many pieces are whole, and how fast it goes."""
+    """Shows `doing`: how many `noun` of all pieces are done, how fast it goes, how many pieces are whole, and how far
+    the others are."""
     heard: dict[int, Progress] = {}
     started = time.monotonic()
 
@@ -70,6 +72,18 @@ def progress_of(doing: str, noun: str, pieces: int) -> Callable[[Progress], None
         whole = sum(p.done >= p.of for p in heard.values())
         rate = done / max(time.monotonic() - started, 0.001)
         more = "" if len(heard) == pieces else "+"
-        show_progress(f"{doing}: {done:,} of {of:,}{more} {noun}, {whole} of {pieces} partitions, {rate:,.0f}/s")
+        told = f"{doing}: {done:,} of {of:,}{more} {noun}, {rate:,.0f}/s, {whole} of {pieces} partitions"
+        each = behind(heard.values(), get_terminal_size().columns - len(told) - len("; ") - 1)
+        show_progress(f"{told}; {each}" if each else told)
 
     return show
+
+
+def behind(heard: Iterable[Progress], room: int) -> str:
+    """How far the pieces are that are not whole, in their order; where there is no room for all, those that are
+    furthest behind."""
+    shares = sorted((word.done / word.of, word.piece) for word in heard if word.done < word.of)
+    texts = {piece: f"{piece}: {int(share * 100)}%" for share, piece in shares}
+    while texts and len(", ".join(texts.values())) > room:
+        texts.popitem()
+    return ", ".join(texts[piece] for piece in sorted(texts))

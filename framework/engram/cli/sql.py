@@ -6,6 +6,7 @@ import csv
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ Form = Literal["table", "csv", "json", "parquet"]
 
 # On a screen; files and pipes get all.
 _SHOWN = 1000
+# Between two tries to stop a statement: much shorter than a person waits before pressing Ctrl-C again.
+_STOP_S = 0.5
 # A text in quotes, which may have a semicolon in it, or a comment; or the end of a statement.
 _PIECES = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`|--[^\n]*|(;)", re.DOTALL)
 
@@ -114,27 +117,40 @@ def statements(text: str) -> list[str]:
 def _shell(asked: Tables, form: Form, names: list[str]) -> None:
     import readline  # noqa: F401 - gives `input` its history
 
-    say(f"Tables: {', '.join(names)}. A statement ends with a semicolon; Ctrl-D ends the session.")
+    say(f"Tables: {', '.join(names)}. A statement ends with a semicolon; Ctrl-C stops it, Ctrl-D ends the session.")
     typed = ""
-    while True:
-        try:
-            typed += input("sql> " if not typed.strip() else "  -> ") + "\n"
-        except EOFError:
-            say("")
-            return
-        except KeyboardInterrupt:
-            say("")
-            typed = ""
-            continue
-        if not typed.rstrip().endswith(";"):
-            continue
-        for statement in statements(typed):
+    with ThreadPoolExecutor(1) as beside:
+        while True:
             try:
-                _answer(asked, statement, form, None)
-            except EngramError as problem:
-                print(f"engram: {problem}", file=sys.stderr)
-                break
-        typed = ""
+                typed += input("sql> " if not typed.strip() else "  -> ") + "\n"
+                if typed.rstrip().endswith(";"):
+                    several, typed = statements(typed), ""
+                    _answer_beside(beside, asked, several, form)
+            except EOFError:
+                say("")
+                return
+            except KeyboardInterrupt:
+                say("")
+                typed = ""
+
+
+def _answer_beside(beside: Executor, asked: Tables, several: list[str], form: Form) -> None:
+    """Runs a shell's statements up to the first that is wrong, or is stopped by Ctrl-C.
+
+    They run in a thread of their own: the connection to the JVM that waits for a job cannot cancel it."""
+    running: Future[None] | None = None
+    try:
+        for statement in several:
+            running = beside.submit(_answer, asked, statement, form, None)
+            running.result()
+    except EngramError as problem:
+        print(f"engram: {problem}", file=sys.stderr)
+    except KeyboardInterrupt:
+        # More than once: a job may begin just after all were cancelled.
+        while running is not None and not running.done():
+            asked.stop()
+            wait([running], _STOP_S)
+        say("\nStopped.")
 
 
 def _answer(asked: Tables, statement: str, form: Form, output: Path | None) -> None:

@@ -26,14 +26,17 @@ def told_shortly() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     # PySpark writes every error with its page of Java to stderr, besides raising it.
-    logger = logging.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     except (PySparkException, Py4JError) as problem:
         raise short(problem) from problem
     finally:
-        logger.disabled = before
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def short(problem: Exception) -> EngramError:

@@ -7,6 +7,7 @@ from typing import Any
 
 from engram.errors import Misuse
 from engram.model.app import App
+from engram.spark.problems import told_shortly
 
 TABLE = "table:"
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
@@ -54,7 +55,11 @@ def _select(frame: Any, names: list[str], fields: list[str], order: str) -> Any:
 
 def _read(session: Any, source: str, format_: str) -> Any:
     if source.startswith(TABLE):
-        return session.table(source.removeprefix(TABLE))
+        try:
+            with told_shortly():
+                return session.table(source.removeprefix(TABLE))
+        except Misuse as problem:
+            raise Misuse(f"{source} cannot be read: {problem}") from problem
     path = Path(source).expanduser()
     kind = format_ or _format_of(path, source)
     reader = session.read.format(kind)
@@ -77,16 +82,16 @@ def _format_of(path: Path, source: str) -> str:
 
 
 def _with_place(frame: Any) -> Any:
-    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
     row = f.monotonically_increasing_id()
     try:
-        return frame.select(
-            "*",
-            f.col("_metadata.file_path").alias("file"),
-            f.col("_metadata.file_block_start").alias("block"),
-            row.alias("row"),
-        )
-    except AnalysisException:  # not made of files
-        return frame.select("*", f.lit("").alias("file"), f.lit(0).alias("block"), row.alias("row"))
+        with told_shortly():
+            return frame.select(
+                "*",
+                f.col("_metadata.file_path").alias("file"),
+                f.col("_metadata.file_block_start").alias("block"),
+                row.alias("row"),
+            )
+    except Misuse:  # not made of files
+        return frame.select("*", f.lit("").alias("file"), f.lit(0).cast("bigint").alias("block"), row.alias("row"))

@@ -95,3 +95,7 @@ class Tables:
                 self.frame(name).createOrReplaceTempView(name)
                 self._known.add(name)
         return self._session.sql(statement)
+
+    def stop(self) -> None:
+        """Ends what another thread has asked for and is not done: it gets an error."""
+        self._session.sparkContext.cancelAllJobs()

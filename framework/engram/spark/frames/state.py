@@ -1,4 +1,4 @@
-"""`engram.state`: a row for every entity, as typed columns of one type, or as JSON text."""
+"""`engram.state`: a row for every entity, as typed columns of one type, or as JSON text or VARIANT."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from engram.model.version import read_version
 from engram.spark.frames.batches import ROWS, arrow_schema, schema_of
 from engram.spark.frames.moments import Held, Moments, StateSpan, held
 from engram.spark.frames.source import Reader, Source
-from engram.spark.frames.typed import Typed, typed
+from engram.spark.frames.typed import VARIANT, Typed, typed
 from engram.spark.worker import prepare_worker
 
 SCHEMA = "partition INT, offset BIGINT, entity STRING, key STRING, version STRING, state STRING"
+# What the option state may be.
+_JSON, _VARIANT = "json", "variant"
 # Before an entity's own fields, which may have these names too.
 PLACE = [StructField("_partition", IntegerType()), StructField("_offset", LongType())]
 _TEXTS = ("entity", "key")
@@ -32,12 +34,17 @@ class StateSource(Source):
     """See docs/reference/dataframes.md."""
 
     form = "engram.state"
-    more = ("entity", "at")
+    more = ("entity", "at", "state")
 
     def schema(self) -> StructType:
         entity = self.options.get("entity", "")
+        form = self.options.get("state", _JSON)
+        if form not in (_JSON, _VARIANT) or (entity and "state" in self.options):
+            instead = "only without entity" if entity else f"{_JSON} or {_VARIANT}, not {form!r}"
+            raise Misuse(f"The option state of {self.form} is {instead}.")
         if not entity:
-            return schema_of(SCHEMA)
+            *place, state = schema_of(SCHEMA)
+            return StructType([*place, StructField(state.name, VARIANT.spark) if form == _VARIANT else state])
         self.where.codec("The option entity")
         assert self.where.app is not None
         return entity_schema(self.where.app, entity)
@@ -79,9 +86,12 @@ class _TextReader(StateReader):
         return list(self.bounds.take(filters, numbers=("partition",), texts=_TEXTS))
 
     def batches(self, span: StateSpan, found: Held, codec: Codec | None) -> Iterator[pa.RecordBatch]:
-        schema = arrow_schema(schema_of(SCHEMA))
+        schema = arrow_schema(self.spark_schema)
         for batch in self.entities(found).to_batches(max_chunksize=ROWS):
-            yield pa.RecordBatch.from_arrays([*_placed(span, found, len(batch)), *batch.columns], schema=schema)
+            *names, state = batch.columns
+            if self.options.get("state") == _VARIANT:
+                state = VARIANT.array(state.to_pylist())
+            yield pa.RecordBatch.from_arrays([*_placed(span, found, len(batch)), *names, state], schema=schema)
 
 
 class _TypedReader(StateReader):
