@@ -7,13 +7,15 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from engram.dev.kafka import Brokers
-from engram.errors import Misuse
+from engram.errors import Corrupt, Misuse
 from engram.log.stream import id_of
+from engram.spark.archive import ArchivePlan, archive
 from engram.spark.problems import told_shortly
 from engram.spark.spark import Spark
 
@@ -275,3 +277,75 @@ def test_the_checkpoint_of_another_log_is_refused(spark: Spark, tmp_path: Path):
         told_shortly(),
     ):
         follow(spark, story, "engram.log", tmp_path)
+
+
+# Archives
+
+EARLY = "0:1"
+
+
+class Trimmed(NamedTuple):
+    """A story whose log was trimmed, its archive, both as one URL, and all rows of before."""
+
+    story: Story
+    archive: Path
+    url: str
+    before: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "kafka"])
+def trimmed(
+    request: pytest.FixtureRequest, spark: Spark, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Trimmed]:
+    folder = tmp_path_factory.mktemp("trimmed")
+    with closing(Story(folder, _url(request, folder))) as made:
+        made.live()
+        before = everything(spark, made, made.url)
+        place = folder / "archive"
+        plan = ArchivePlan(app="social", log=made.url, snapshots=made.snapshots, to=str(place), trim=True)
+        told = archive(spark, plan, 2, on_progress=lambda _: None)
+        assert all(1 < one.begins < one.end for one in told), told
+        yield Trimmed(made, place, f"{made.url}{'&' if '?' in made.url else '?'}archive={place}", before)
+
+
+def everything(spark: Spark, story: Story, url: str) -> dict[str, list[str]]:
+    """All rows that come of the whole log, sorted."""
+    frames = {
+        "log": read(spark, story, "engram.log", log=url, app="social"),  # as streams are read here
+        "events": read(spark, story, "engram.events", log=url),
+        "replies": read(spark, story, "engram.replies", log=url),
+        "early": read(spark, story, "engram.state", log=url, entity="user", at=EARLY),
+        "state": read(spark, story, "engram.state", log=url),
+    }
+    return {name: sorted(map(str, rows(frame))) for name, frame in frames.items()}
+
+
+def test_archive_and_log_are_one_to_every_format(spark: Spark, trimmed: Trimmed, tmp_path: Path):
+    """After a trim the same rows come as before it: log, events, replies, the state of a moment that only the archive
+    has, and streams from the start. Without the archive one sentence says that it is to be named."""
+    story, _, url, before = trimmed
+    for form, name in (("engram.log", "log"), ("engram.events", "events")):
+        follow(spark, story, form, tmp_path, log=url)
+        streamed = spark.session.read.parquet(str(tmp_path / form / "rows"))
+        assert sorted(map(str, rows(streamed))) == before[name]
+
+    assert everything(spark, story, url) == before
+    assert before["early"]
+    with pytest.raises(Corrupt, match=r"Record 1 of partition 0 is needed, .* \(\?archive=FOLDER\)"), told_shortly():
+        read(spark, story, "engram.state", entity="user", at=EARLY).collect()
+
+
+def test_an_edited_archive_is_one_sentence(spark: Spark, trimmed: Trimmed):
+    """It names the file or the seal; and whoever reads without the archive does not meet it."""
+    (file,) = trimmed.archive.glob("social/partition=0/date=*/*.parquet")
+    (seal,) = trimmed.archive.glob("social/partition=0/*.json")
+    for edited, form, more, said in (
+        (file, "engram.state", {"at": EARLY}, "it has not the checksum"),
+        (seal, "engram.log", {}, "its seal"),
+    ):
+        kept = edited.read_bytes()
+        edited.write_bytes(kept.replace(b"1", b"2"))
+        with pytest.raises(Corrupt, match=rf"{edited.name} cannot be used: {said}"), told_shortly():
+            read(spark, trimmed.story, form, log=trimmed.url, **more).collect()
+        assert read(spark, trimmed.story, form).count() > 0
+        edited.write_bytes(kept)

@@ -28,6 +28,16 @@ def test_without_an_address_everything_is_on_loopback(master: str):
     assert conf["spark.executorEnv.SPARK_LOCAL_IP"] == settings.environment(SCRATCH)["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
+def test_a_task_is_tried_as_often_as_somebody_says():
+    """On this machine too, where Spark takes the number from the master's name; who names it there is not corrected."""
+    said = {"spark.task.maxFailures": "4"}
+    masters = {name: SparkSettings(name, said).master_url() for name in ("local[2]", "local[2,7]", "spark://h:7077")}
+
+    assert masters == {"local[2]": "local[2,4]", "local[2,7]": "local[2,7]", "spark://h:7077": "spark://h:7077"}
+    assert SparkSettings("local[*]", {}).master_url() == "local[*,16]"
+    assert SparkSettings("spark://h:7077", said).conf(SCRATCH)["spark.task.maxFailures"] == "4"
+
+
 def test_a_port_that_others_reach_needs_a_word_about_the_secret():
     """Refused, with what to write; true and false are both a word, and what is chosen is what Spark gets."""
     with pytest.raises(Misuse, match=r"Spark's own ports on 10\.0\.0\.1 would be open to everybody"):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Form = Literal["table", "csv", "json", "parquet"]
 
+# Spark's own default. What is wrong with an archive or a snapshot is wrong each time a task reads it: with the tries
+# that shards get, it was told after a quarter of a minute.
+_TRIES = "spark.task.maxFailures=4"
 # On a screen; files and pipes get all.
 _SHOWN = 1000
 # Between two tries to stop a statement: much shorter than a person waits before pressing Ctrl-C again.
@@ -101,7 +104,7 @@ def export_tables(data: Data, names: list[str], target: Path, spark: SparkOption
 
 @contextmanager
 def _asking(reference: str, tables: dict[str, Table], options: SparkOptions) -> Iterator[Tables]:
-    with batch_spark(f"sql {reference}", options) as spark:
+    with batch_spark(f"sql {reference}", replace(options, conf=(_TRIES, *options.conf))) as spark:
         show_progress("")
         yield Tables(spark.session, tables)
 

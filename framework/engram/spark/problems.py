@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 
 from engram import errors
 from engram.errors import EngramError, Misuse, Unavailable
@@ -43,9 +44,8 @@ def short(problem: Exception) -> EngramError:
     text = str(problem)
     ours = _OURS.findall(text)
     if ours:
-        _, name, said = ours[-1]
-        kind = getattr(errors, name, Misuse)
-        return kind(said.strip()) if isinstance(kind, type) and issubclass(kind, EngramError) else Misuse(said.strip())
+        module, name, said = ours[-1]
+        return _public(module, name)(said.strip())
     condition = _CONDITION.search(text)
     of_statement = type(problem).__name__ in {"AnalysisException", "ParseException", "IllegalArgumentException"}
     if condition is None:
@@ -57,6 +57,19 @@ def short(problem: Exception) -> EngramError:
     if of_statement or (condition is not None and condition[1].split(".")[0] in _OF_VALUES):
         return Misuse(f"Spark cannot run the statement: {said}.")
     return Unavailable(f"The Spark job has failed: {said}. Run it again.")
+
+
+def _public(module: str, name: str) -> type[EngramError]:
+    """The error of `engram.errors` that one of ours is a kind of; `Misuse` for what nobody knows here."""
+    found = None
+    with suppress(ImportError):
+        found = getattr(import_module(module), name, None)
+    kinds = found.__mro__ if isinstance(found, type) else ()
+    return next((kind for kind in kinds if issubclass(kind, EngramError) and _is_public(kind)), Misuse)
+
+
+def _is_public(kind: type) -> bool:
+    return getattr(errors, kind.__name__, None) is kind
 
 
 # What a statement does to values that are not as it takes them to be: no other run will help.

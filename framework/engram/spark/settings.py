@@ -15,6 +15,7 @@ from engram.spark.worker import search_path
 
 # How often Spark itself starts a killed shard again before it gives up the job and the supervisor starts anew.
 TASK_FAILURES = 16
+_FAILURES = "spark.task.maxFailures"
 _LOOPBACK = "127.0.0.1"
 PYTHON = "spark.pyspark.python"
 _HOST = "spark.driver.host"
@@ -65,9 +66,9 @@ class SparkSettings:
         return () if PYTHON in self.own else search_path()
 
     def master_url(self) -> str:
-        """`local[n]` never retries a task; a second number is how it is told to."""
+        """`local[n]` never retries a task; a second number is how it is told to, and the setting is not looked at."""
         if re.fullmatch(r"local\[[^,\]]+\]", self.master):
-            return self.master[:-1] + f",{TASK_FAILURES}]"
+            return self.master[:-1] + f",{self.own.get(_FAILURES, TASK_FAILURES)}]"
         return self.master
 
     def environment(self, scratch: Path) -> dict[str, str]:
@@ -98,7 +99,7 @@ class SparkSettings:
             "spark.local.dir": str(scratch),
             "spark.ui.showConsoleProgress": "false",
             "spark.speculation": "false",  # a second copy of a shard would only fence the first
-            "spark.task.maxFailures": str(TASK_FAILURES),
+            _FAILURES: str(TASK_FAILURES),
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # others do not read Spark's own kind
