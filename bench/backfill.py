@@ -25,7 +25,7 @@ from engram.log.base import Entry
 from engram.log.open import open_log
 from engram.spark.backfill import Backfill, append_plan, make_plan
 from engram.spark.plan import Plan
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 from pyarrow import parquet
 
 from bench.result import Aim, Result, Row

@@ -30,7 +30,7 @@ from engram.shard.past import dropped
 from engram.shard.replay import replay_until
 from engram.spark.batch import run_batch
 from engram.spark.rebuild import RebuildJob, Stretch
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 from bench.result import Aim, Result, Row
 from bench.workload import SESSIONS, app, traffic

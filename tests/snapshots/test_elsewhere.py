@@ -12,7 +12,7 @@ from engram.image.contents import EntityRow, columns_of
 from engram.snapshots.base import Contents
 from engram.snapshots.files import FileSnapshots
 from engram.snapshots.manifest import Manifest
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 from tests.snapshots.contents import social_contents
 from tests.spark.quick import QUICK

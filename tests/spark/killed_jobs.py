@@ -34,7 +34,7 @@ from engram.snapshots.files import FileSnapshots
 from engram.snapshots.open import open_storage
 from engram.spark.archive import archive_partition
 from engram.spark.plan import Plan
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 from sample_apps.social import app as social
 from sample_apps.social.user import User

@@ -27,8 +27,8 @@ from engram.spark.batch import run_batch
 from engram.spark.files import Sheet, write_file
 from engram.spark.rebuild import RebuildJob
 from engram.spark.repartition import repartition
-from engram.spark.session import Spark
 from engram.spark.shadow import ShadowJob, compare_versions
+from engram.spark.spark import Spark
 from engram.spark.tables import Tables, tables_of
 
 from sample_apps.social import app as social

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import psutil
 from engram.spark.progress import Progress
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 
 class KillOnce:

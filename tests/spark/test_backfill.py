@@ -24,7 +24,7 @@ from engram.spark.backfill import Added, Backfill, append_plan, finish_plans, ma
 from engram.spark.packing import PACKED, Pack
 from engram.spark.plan import Plan
 from engram.spark.rows import BAD, RowChecker
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet

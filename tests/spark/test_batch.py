@@ -11,7 +11,7 @@ import pytest
 from engram.errors import Corrupt, Misuse, Unavailable
 from engram.spark.batch import run_batch
 from engram.spark.progress import Progress, Tell
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 from tests.spark.quick import QUICK
 

@@ -20,7 +20,7 @@ import pytest
 from engram import Client
 from engram.spark.batch import run_batch
 from engram.spark.progress import Tell
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 from engram.spark.tables import Tables, tables_of
 
 from sample_apps.social import app as social

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from engram.dev.kafka import Brokers
 from engram.errors import Misuse
 from engram.log.stream import id_of
 from engram.spark.problems import told_shortly
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 from tests.spark.quick import QUICK
 from tests.spark.story import PEOPLE, SOCIAL, Story
@@ -88,8 +89,16 @@ def test_without_the_classes_the_log_and_snapshots_can_be_read_too(spark: Spark,
     assert json.loads(next(row["state"] for row in found if row["key"] == "user3"))["name"] == "User3"
 
 
+def left_to_spark(frame: Any) -> list[str]:
+    """What Spark looks at again in every row that it gets: the left sides of conditions that were not taken from it."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    (condition,) = re.findall(r"Filter (.+)$", plan, re.MULTILINE)
+    return [each.strip("()").partition("#")[0] for each in condition.split(" AND ") if "isnotnull(" not in each]
+
+
 def test_filters_are_pushed_down_and_change_nothing(spark: Spark, story: Story):
-    """On partition, offset, time, entity, name and key: the same rows as without pushing down, and fewer are read."""
+    """On partition, offset, time, entity, name and key: the same rows as without pushing down; but for the time, Spark
+    does not look again."""
     frame = read(spark, story, "engram.log")
     everything = rows(frame)
     middle = sorted(row["time"] for row in everything if row["time"] is not None)[len(everything) // 2]
@@ -105,9 +114,20 @@ def test_filters_are_pushed_down_and_change_nothing(spark: Spark, story: Story):
     for condition, expected in tests.items():
         chosen = frame.where(condition)
         assert sorted(map(str, rows(chosen))) == sorted(str(r) for r in everything if expected(r)), condition
+        assert left_to_spark(chosen) == (["time"] if "time" in condition else []), condition
     assert frame.where("partition = 1 and offset between 2 and 5").rdd.getNumPartitions() == 1
-    plan = frame.where("entity = 'user' and key = 'user1'")._jdf.queryExecution().executedPlan().toString()
-    assert "key#" not in plan.partition("Filter")[2].partition("isnotnull(key")[0], plan
+    assert left_to_spark(frame.where("length(key) = 5")) == ["length(key"]
+
+
+def test_a_partition_of_the_log_is_read_by_as_many_tasks_as_wanted(spark: Spark, story: Story):
+    """Each with as many records as `recordsPerTask` says, and all of them together once."""
+    frame = read(spark, story, "engram.log")
+    parted = read(spark, story, "engram.log", recordsPerTask=3)
+    records = [story.log.end(p) - story.log.start(p) for p in (0, 1)]
+
+    assert frame.rdd.getNumPartitions() == 2
+    assert parted.rdd.getNumPartitions() == sum(-(-count // 3) for count in records) > 4
+    assert sorted(map(str, rows(parted))) == sorted(map(str, rows(frame)))
 
 
 def test_events_are_those_of_the_log(spark: Spark, story: Story):
@@ -200,8 +220,8 @@ def young(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
     made.close()
 
 
-def follow(spark: Spark, story: Story, form: str, folder: Path, **options: Any) -> None:
-    """What a Structured Streaming job does that takes all there is and ends."""
+def follow(spark: Spark, story: Story, form: str, folder: Path, **options: Any) -> int:
+    """What a Structured Streaming job does that takes all there is and ends: in how many batches."""
     where = {"app": "social", "log": story.url, **options}
     stream = spark.session.readStream.format(form).options(**where).load()
     place = folder / form
@@ -213,12 +233,13 @@ def follow(spark: Spark, story: Story, form: str, folder: Path, **options: Any) 
         .start()
     )
     assert query.awaitTermination(120)
+    return len({progress.batchId for progress in query.recentProgress if progress.numInputRows})
 
 
 def test_a_stream_goes_on_where_it_stopped(spark: Spark, young: Story, tmp_path: Path):
     """Two runs with the same checkpoint, and the app between them: every row of the log and every event is there once,
     in small batches too."""
-    follow(spark, young, "engram.log", tmp_path, recordsPerBatch=16)
+    batches = follow(spark, young, "engram.log", tmp_path, recordsPerBatch=16)
     follow(spark, young, "engram.events", tmp_path)
     young.live(people=PEOPLE[8:12])
     follow(spark, young, "engram.log", tmp_path, recordsPerBatch=16)
@@ -230,6 +251,7 @@ def test_a_stream_goes_on_where_it_stopped(spark: Spark, young: Story, tmp_path:
         found = sorted(map(str, streamed.select(*place).collect()))
         assert found == sorted(map(str, read_at_once.select(*place).collect()))
         assert len(found) > 50
+    assert batches > 1
 
 
 def test_the_checkpoint_of_another_log_is_refused(spark: Spark, tmp_path: Path):

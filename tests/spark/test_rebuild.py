@@ -20,7 +20,7 @@ from engram.errors import Corrupt, Misuse
 from engram.log.open import open_log
 from engram.snapshots.files import FileSnapshots
 from engram.spark.rebuild import RebuildJob
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 from tests.shard.network import Network
 from tests.spark.mortal import Give, app, newer

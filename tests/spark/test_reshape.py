@@ -28,7 +28,7 @@ from engram.spark.archive import ArchivePlan, archive
 from engram.spark.batch import run_batch
 from engram.spark.progress import Progress
 from engram.spark.repartition import Made, repartition
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 from tests.reshape.drafts import REFERENCE, Places, Town
 from tests.reshape.town import app
@@ -43,7 +43,7 @@ import os, pickle, signal, sys
 from engram.spark.archive import archive
 from engram.spark.batch import run_batch
 from engram.spark.repartition import repartition
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 plan, steps, folder = pickle.load(sys.stdin.buffer)
 

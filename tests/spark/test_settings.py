@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from engram.errors import Misuse
-from engram.spark.session import not_of_py4j
 from engram.spark.settings import SparkSettings
+from engram.spark.spark import not_of_py4j
 from py4j.java_gateway import GatewayClient, GatewayParameters
 
 SCRATCH = Path("scratch")

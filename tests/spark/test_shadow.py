@@ -21,8 +21,8 @@ from engram.shard.reference import resolve_app_at
 from engram.shard.shadow import Shadow
 from engram.snapshots.base import Contents
 from engram.snapshots.open import open_store
-from engram.spark.session import Spark
 from engram.spark.shadow import Compared, ShadowJob, compare_versions
+from engram.spark.spark import Spark
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet

@@ -20,7 +20,7 @@ from engram.log.open import absolute_url
 from engram.spark.files import Sheet, write_file
 from engram.spark.plain import distinct, json_lines, plain
 from engram.spark.problems import told_shortly
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 from engram.spark.tables import Tables, tables_of
 
 from tests.spark.quick import QUICK, QUICK_OPTIONS

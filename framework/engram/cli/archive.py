@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 
 from engram.cli.batch import SparkOptions, batch_spark, progress_of
 from engram.cli.output import say, say_json, show_progress, show_table
 from engram.cli.store import store_url
-from engram.errors import Misuse
-from engram.log.open import absolute_url, open_log, without_archive
+from engram.log.open import absolute_url, without_archive
 from engram.shard.reference import resolve_app
-from engram.snapshots.open import absolute_store, open_store
-from engram.spark.archive import Archived, ArchivePlan, archive
+from engram.snapshots.open import absolute_store
+from engram.spark.archive import Archived, ArchivePlan, archive, check_places
 
 
 def archive_log(
@@ -22,22 +20,11 @@ def archive_log(
     app = resolve_app(reference)
     url = absolute_url(without_archive(log)[0])
     plan = ArchivePlan(app=app.name, log=url, snapshots=store_url(log, snapshots), to=absolute_store(to), trim=trim)
-    with closing(open_log(url, app.name)) as opened:
-        partitions = opened.partitions
-    _check_snapshots(plan)
+    partitions = check_places(plan)
     started = time.monotonic()
     with batch_spark(f"archive {app.name}", spark) as running:
         done = archive(running, plan, partitions, on_progress=progress_of("archiving", "records", partitions))
     _tell(plan, done, time.monotonic() - started, json=json)
-
-
-def _check_snapshots(plan: ArchivePlan) -> None:
-    store = open_store(plan.snapshots, plan.app, create=False)
-    if not any(store.manifests(partition) for partition in store.partitions()):
-        raise Misuse(
-            f"There is no snapshot of {plan.app} in {plan.snapshots}, and only what is older than one is archived: "
-            "take one with `engram snapshot take`."
-        )
 
 
 def _tell(plan: ArchivePlan, done: list[Archived], seconds: float, *, json: bool) -> None:

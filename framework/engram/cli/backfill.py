@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -15,6 +14,7 @@ from engram.errors import Misuse
 from engram.log.open import absolute_url, folder_beside, open_log
 from engram.shard.reference import resolve_app
 from engram.spark.backfill import Added, Backfill, append_plan, finish_plans, make_plan
+from engram.spark.files import check_target, copy_file
 from engram.spark.progress import Progress
 from engram.spark.source import TABLE
 
@@ -38,6 +38,8 @@ def add_commands(options: BackfillOptions) -> None:
     app = resolve_app(options.reference)
     if not (options.source.startswith(TABLE) or Path(options.source).expanduser().exists()):
         raise Misuse(f"There is nothing at {options.source}: --from takes a file, a folder, or {TABLE}NAME.")
+    if options.bad is not None:
+        check_target(options.bad)
     beside = folder_beside(options.log)
     job = Backfill(
         app=options.reference,
@@ -62,7 +64,7 @@ def add_commands(options: BackfillOptions) -> None:
         _report(app.name, finished, added, seconds, json=options.json)
     if added.bad:
         if options.bad is not None:
-            shutil.copyfile(added.bad_rows, options.bad)
+            copy_file(added.bad_rows, options.bad)
         where = options.bad or added.bad_rows
         raise Misuse(f"{added.bad:,} rows of {options.source} are bad and not in the log: the reasons are in {where}.")
 

@@ -12,7 +12,7 @@ from engram.cli.output import show_progress
 from engram.errors import Misuse
 from engram.log.open import folder_beside
 from engram.spark.progress import Progress
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 _ALL_CORES = "local[*]"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 from engram.cli.batch import SparkOptions, batch_spark, progress_of
@@ -13,7 +12,7 @@ from engram.cli.output import say, say_json, show_progress, show_table
 from engram.cli.restore import check_stopped
 from engram.cli.store import store_url
 from engram.errors import Misuse
-from engram.log.open import absolute_url, open_log
+from engram.log.open import absolute_url, check_log
 from engram.model.app import App
 from engram.model.effects import Place
 from engram.shard.rebuild import Rebuilt
@@ -21,7 +20,7 @@ from engram.shard.reference import resolve_app
 from engram.shard.survey import Survey
 from engram.spark.batch import Run, run_batch
 from engram.spark.rebuild import RebuildJob, Stretch
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +39,7 @@ class RebuildOptions:
 def rebuild_snapshots(options: RebuildOptions, spark_options: SparkOptions) -> None:
     """Handles the whole log again, compares, and installs what came of it when all partitions are there."""
     app = resolve_app(options.reference)
-    with closing(open_log(options.log, app.name)) as log:
-        partitions = range(log.partitions)
+    partitions = range(len(check_log(options.log, app.name)))
     job = RebuildJob(
         reference=options.reference,
         log=absolute_url(options.log),

@@ -87,7 +87,7 @@ def _manifests(savepoint: str, app: App, log: Log, store: SnapshotStore) -> tupl
     partitions = range(log.partitions)
     chosen: list[Manifest | None] = [next(iter(store.manifests(partition)), None) for partition in partitions]
     if savepoint:
-        chosen = [*savepoint_of_all(savepoint, log, store)]
+        chosen = [*savepoint_of_all(savepoint, log.partitions, store)]
     for partition, manifest in zip(partitions, chosen, strict=True):
         show_progress(f"checking: partition {partition}")
         handled = handled_at_rest(log, partition, manifest)

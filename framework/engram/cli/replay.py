@@ -31,7 +31,7 @@ def replay_log(reference: str, url: str, *, savepoint: str, snapshots: str | Non
     begins: Sequence[Loaded | None] = [None] * log.partitions
     if savepoint:
         store = open_store(store_url(url, snapshots), app.name, create=False)
-        begins = [store.read(manifest) for manifest in savepoint_of_all(savepoint, log, store)]
+        begins = [store.read(manifest) for manifest in savepoint_of_all(savepoint, log.partitions, store)]
     for partition in range(log.partitions):
         end = log.end(partition)
         image = replayed(log, codec, partition, end, begin=begins[partition])

@@ -62,7 +62,7 @@ def begin_from(name: str, app: App, log: Log, store: SnapshotStore) -> Restored:
     running, a partition has no such savepoint, the log does not reach from there, or records after it were handled by
     another version of the app; and `Corrupt` when it cannot be read, or has what this app does not know.
     """
-    chosen = savepoint_of_all(name, log, store)
+    chosen = savepoint_of_all(name, log.partitions, store)
     for manifest in chosen:
         show_progress(f"checking: partition {manifest.partition}, record {manifest.offset:,}")
         _check_reach(manifest, log)
@@ -76,9 +76,9 @@ def begin_from(name: str, app: App, log: Log, store: SnapshotStore) -> Restored:
     return Restored(name, sum(log.end(manifest.partition) - manifest.offset for manifest in chosen), newer)
 
 
-def savepoint_of_all(name: str, log: Log, store: SnapshotStore) -> list[Manifest]:
-    """The savepoint of every partition of the log. Raises `Misuse` when one has none."""
-    partitions = range(log.partitions)
+def savepoint_of_all(name: str, count: int, store: SnapshotStore) -> list[Manifest]:
+    """The savepoint of every partition of a log that has `count`. Raises `Misuse` when one has none."""
+    partitions = range(count)
     found = {p: manifest for p in partitions if (manifest := store.savepoint(p, name)) is not None}
     if not found:
         every = {m.savepoint for p in store.partitions() for m in store.manifests(p) if m.savepoint}
@@ -87,7 +87,7 @@ def savepoint_of_all(name: str, log: Log, store: SnapshotStore) -> list[Manifest
     missing = [str(p) for p in partitions if p not in found]
     if missing:
         raise Misuse(
-            f"Savepoint {name} is of {len(found)} of {log.partitions} partitions: {', '.join(missing)} have none. It "
+            f"Savepoint {name} is of {len(found)} of {count} partitions: {', '.join(missing)} have none. It "
             "was not finished, or somebody removed it there. Choose another."
         )
     return list(found.values())

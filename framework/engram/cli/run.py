@@ -49,8 +49,8 @@ from engram.snapshots.base import SnapshotStore
 from engram.snapshots.open import open_store
 from engram.spark.java import java_version
 from engram.spark.job import ShardJob
-from engram.spark.session import Spark, default_master
 from engram.spark.settings import SparkSettings
+from engram.spark.spark import Spark, default_master
 from engram.spark.task import ShardSpec
 from engram.telemetry import log_to_stderr
 from engram.tracing import start_tracing

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engram.cli.batch import SparkOptions, batch_spark, progress_of
 from engram.cli.output import say, say_json, show_progress, show_table
+from engram.cli.restore import savepoint_of_all
 from engram.cli.store import store_url
-from engram.errors import Misuse
-from engram.log.open import absolute_url, open_log
+from engram.errors import Misuse, Unavailable
+from engram.log.open import absolute_url, check_log
 from engram.shard.reference import resolve_app_at
 from engram.shard.shadow import KINDS, Difference, Kind
+from engram.snapshots.open import open_store
+from engram.spark.files import scratch_beside
 from engram.spark.shadow import Compared, ShadowJob, compare_versions
 
 # On the screen; all are in the report.
@@ -41,16 +43,20 @@ def compare(options: ShadowOptions) -> None:
     old, new = resolve_app_at(options.old, old_path), resolve_app_at(options.new)
     if old.name != new.name:
         raise Misuse(f"{options.old} is app {old.name} and {options.new} is {new.name}: compare versions of one app.")
-    if options.report is not None and options.report.exists() and any(options.report.iterdir()):
-        raise Misuse(f"{options.report} is there already: choose another folder for the report.")
-    with closing(open_log(options.log, old.name)) as log:
-        ends = tuple(log.end(partition) for partition in range(log.partitions))
+    if options.report is not None:
+        check_report(options.report)
+    ends = tuple(check_log(options.log, old.name))
+    snapshots = store_url(options.log, options.snapshots)
+    if options.savepoint or options.snapshots:
+        store = open_store(snapshots, old.name, create=False)
+        if options.savepoint:
+            savepoint_of_all(options.savepoint, len(ends), store)
     job = ShadowJob(
         old=options.old,
         new=options.new,
         old_path=old_path,
         log=absolute_url(options.log),
-        snapshots=store_url(options.log, options.snapshots),
+        snapshots=snapshots,
         savepoint=options.savepoint,
         ends=ends,
         examples=options.examples,
@@ -61,7 +67,7 @@ def compare(options: ShadowOptions) -> None:
     rows = _rows(found)
     examples = [example for each in found for example in each.examples]
     if options.report is not None:
-        _write(options.report, rows, examples)
+        write_report(options.report, rows, examples)
     _show(f"{old.name}: version {old.version} and version {new.version}", found, rows, examples, json=options.json)
 
 
@@ -96,14 +102,33 @@ def _show(
         show_table("Examples", list(Difference._fields), short)
 
 
-def _write(folder: Path, rows: list[dict[str, Any]], examples: list[Difference]) -> None:
+def check_report(folder: Path) -> None:
+    """Raises `Misuse` for a place where something is, or where no folder can be."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise Misuse(f"{folder} is there already: choose another folder for the report.")
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise Misuse(f"{above} is no folder: choose another one for the report.")
+
+
+def write_report(folder: Path, rows: list[dict[str, Any]], examples: list[Difference]) -> None:
+    """Counts and examples as Parquet, of which there is all or nothing."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    folder.mkdir(parents=True, exist_ok=True)
+    check_report(folder)
     texts = [(name, pa.string()) for name in ("kind", "name")]
     counts = [(name, pa.int64()) for name in ("compared", "different")]
-    parquet.write_table(pa.Table.from_pylist(rows, pa.schema(texts + counts)), folder / "compared.parquet")
+    compared = pa.Table.from_pylist(rows, pa.schema(texts + counts))
     fields = pa.schema([(name, pa.string()) for name in Difference._fields])
     differences = pa.Table.from_pylist([example._asdict() for example in examples], fields)
-    parquet.write_table(differences, folder / "differences.parquet")
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with scratch_beside(folder) as scratch:
+            made = scratch / folder.name
+            made.mkdir()
+            parquet.write_table(compared, made / "compared.parquet")
+            parquet.write_table(differences, made / "differences.parquet")
+            made.rename(folder)
+    except OSError as problem:
+        raise Unavailable(f"{folder} could not be written: {problem}.") from problem

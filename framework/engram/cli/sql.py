@@ -6,7 +6,7 @@ import csv
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,8 +15,9 @@ from engram.cli.batch import SparkOptions, batch_spark
 from engram.cli.output import say, say_json, show_progress, show_table
 from engram.cli.store import store_url
 from engram.errors import EngramError, Misuse
-from engram.log.open import absolute_url, open_log
+from engram.log.open import absolute_url, check_log
 from engram.shard.reference import resolve_app
+from engram.snapshots.open import open_store
 from engram.spark.files import SUFFIXES, Sheet, check_target, write_file
 from engram.spark.plain import json_lines, plain
 from engram.spark.problems import told_shortly
@@ -43,11 +44,13 @@ class Data:
     at: str = ""
 
     def tables(self) -> dict[str, Table]:
-        """Raises `Misuse` when there is no such app or log, before any Spark is started."""
+        """Raises `Misuse` when there is no such app, log or snapshots, and `Corrupt` when the log's archive is not
+        whole, before any Spark is started."""
         name = resolve_app(self.reference).name if ":" in self.reference else self.reference
-        with closing(open_log(self.log, name)):
-            pass
+        check_log(self.log, name)
         store = store_url(self.log, self.snapshots) if self.snapshots else ""
+        if store:
+            open_store(store, name, create=False)
         return tables_of(self.reference, log=absolute_url(self.log), snapshots=store, at=self.at)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 
 from engram.errors import Misuse
@@ -58,6 +59,17 @@ def join_archive(log: Log, url: str) -> Log:
         log.close()
         raise Misuse(f"There is no archive of {log.app} in {url}: check the path.")
     return ArchivedLog(log, Archive(open_storage(url, log.app), log.app, log.partitions))
+
+
+def check_log(url: str, app: str) -> list[int]:
+    """Opens a log to look whether a job may read all of it; where each partition ends. Raises as `open_log` does, and
+    when its archive, if it names one, does not belong to it or is not whole."""
+    from engram.log.archive.log import ArchivedLog
+
+    with closing(open_log(url, app)) as log:
+        if isinstance(log, ArchivedLog):
+            log.check()
+        return [log.end(partition) for partition in range(log.partitions)]
 
 
 def make_log(url: str, app: str, *, partitions: int, making: Making) -> Draft:

@@ -25,11 +25,12 @@ def session(
     """A new SparkSession that knows the formats `engram.log`, `engram.state`, `engram.events`, `engram.replies` and
     `engram.rows`. It lives as long as this process, or until its `stop()`.
 
-    Raises `Misuse` when Spark does not start. A process can hold one Spark at a time.
+    Raises `Misuse` when Spark does not start. A process can hold one Spark at a time: another is there to have once the
+    first was stopped.
     """
     import atexit
 
-    from engram.spark.session import Spark
+    from engram.spark.spark import Spark
 
     spark = Spark(name=name, master=master, slots=1, log_file=None, settings=settings)
     atexit.register(spark.close)

@@ -13,11 +13,11 @@ from engram.log.base import Log
 from engram.log.open import open_log
 from engram.log.scan import scan
 from engram.snapshots.manifest import Manifest
-from engram.snapshots.open import open_storage, open_store
+from engram.snapshots.open import local_folder, open_storage, open_store
 from engram.snapshots.parted import PartedSnapshots
 from engram.spark.batch import Run, run_batch
 from engram.spark.progress import Progress, Tell
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,32 @@ class Archived(NamedTuple):
     added: int
     bytes: int
     begins: int
+
+
+def check_places(plan: ArchivePlan) -> int:
+    """That log, snapshots and archive belong together, as far as that can be told without reading all of them: nobody
+    waits for Spark only to hear that they do not. Nothing is written. How many partitions there are.
+
+    Raises `Misuse` and `Corrupt` as `archive_partition` does, and `Misuse` when there is no snapshot at all.
+    """
+    with closing(open_log(plan.log, plan.app)) as log:
+        store = open_store(plan.snapshots, plan.app, create=False)
+        found = {partition: store.manifests(partition) for partition in store.partitions()}
+        if not any(found.values()):
+            raise Misuse(
+                f"There is no snapshot of {plan.app} in {plan.snapshots}, and only what is older than one is archived: "
+                "take one with `engram snapshot take`."
+            )
+        for partition, manifests in sorted(found.items()):
+            for manifest in manifests:
+                _check_snapshot(log, partition, manifest)
+        folder = local_folder(plan.to)
+        archive = None
+        if folder is None or (folder / plan.app).is_dir():
+            archive = Archive(open_storage(plan.to, plan.app), plan.app, log.partitions)
+        for partition in range(log.partitions):
+            _next(archive, plan.to, log, partition)
+        return log.partitions
 
 
 def archive(
@@ -73,7 +99,7 @@ def archive_partition(
     """The work of one task. Raises `Corrupt` for a hole between archive and log, `Misuse` for one of another log."""
     whole = _whole(store, log, partition)
     begins, until = log.start(partition), max((manifest.offset for manifest in whole), default=0)
-    start = _next(archive, log, partition, begins)
+    start = _next(archive, archive.place, log, partition)
     of = max(until - start, 0)
 
     def progress(added: int) -> None:
@@ -108,38 +134,50 @@ def _whole(store: PartedSnapshots, log: Log, partition: int) -> list[Manifest]:
         except Corrupt:
             continue
         found.append(manifest)
-        if manifest.offset > log.end(partition):
-            raise Misuse(
-                f"The snapshot of partition {partition} is of record {manifest.offset}, and the log ends at "
-                f"{log.end(partition)}: they do not belong together. Name the snapshots of this log."
-            )
+        _check_snapshot(log, partition, manifest)
     return found
 
 
-def _next(archive: Archive, log: Log, partition: int, begins: int) -> int:
+def _check_snapshot(log: Log, partition: int, manifest: Manifest) -> None:
+    """Raises `Misuse` for one of another log."""
+    if manifest.app != log.app:
+        problem = f"is of app {manifest.app}, and the log of {log.app}"
+    elif partition >= log.partitions:
+        problem = f"is there, and the log has {log.partitions} partitions"
+    elif manifest.offset > log.end(partition):
+        problem = f"is of record {manifest.offset}, and the log ends at {log.end(partition)}"
+    else:
+        return
+    raise Misuse(
+        f"The snapshot of partition {partition} {problem}: they do not belong together. Name the snapshots of this log."
+    )
+
+
+def _next(archive: Archive | None, place: str, log: Log, partition: int) -> int:
     """The first record that is to be archived."""
-    end = archive.end(partition)
-    if end is None:
+    begins = log.start(partition)
+    end = None if archive is None else archive.end(partition)
+    if archive is None or end is None:
         if begins > log.base:
             raise Corrupt(
                 f"Partition {partition} of the log begins at record {begins}: what was before was trimmed, and is not "
-                f"in {archive.place}. Name the archive that has it."
+                f"in {place}. Name the archive that has it."
             )
         return begins
     if end < begins:
         raise Corrupt(
-            f"The archive {archive.place} ends at record {end} of partition {partition}, and the log begins at "
-            f"{begins}: what is between is in neither. Name the archive that has it."
+            f"The archive {place} ends at record {end} of partition {partition}, and the log begins at {begins}: what "
+            "is between is in neither. Name the archive that has it."
         )
     if end > log.end(partition):
         raise Misuse(
-            f"The archive {archive.place} goes to record {end} of partition {partition}, and the log ends at "
+            f"The archive {place} goes to record {end} of partition {partition}, and the log ends at "
             f"{log.end(partition)}: it is of another log. Name another folder."
         )
     last = max(begins, end - 1)
     if last < end and archive.read(partition, last, 1) != log.read(partition, last, limit=1):
         raise Misuse(
-            f"Record {last} of partition {partition} is not the same in the archive {archive.place} and in the log: it "
-            "is of another log. Name another folder."
+            f"Record {last} of partition {partition} is not the same in the archive {place} and in the log: it is of "
+            "another log. Name another folder."
         )
     return end

@@ -25,8 +25,8 @@ from engram.spark.packing import CHECKED, KNOWN, PACKED, Check, Pack
 from engram.spark.plan import Plan, Planned, Seal
 from engram.spark.progress import Progress, ProgressListener, Tell
 from engram.spark.rows import BAD
-from engram.spark.session import Spark
 from engram.spark.source import read_source
+from engram.spark.spark import Spark
 
 # Records of one append: enough that the disk's sync is shared by tens of thousands of commands.
 _RECORDS_AT_ONCE = 32

@@ -11,7 +11,7 @@ from engram import errors
 from engram.errors import EngramError, Unavailable
 from engram.spark.job import cause_of
 from engram.spark.progress import Door, Progress, ProgressListener, Tell
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 from engram.spark.worker import prepare_worker
 
 P = TypeVar("P")

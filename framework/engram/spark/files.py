@@ -43,7 +43,7 @@ def write_file(sheets: list[Sheet], path: Path, form: str) -> dict[str, int]:
     check_target(path)
     if form != "sqlite" and len(sheets) > 1:
         raise Misuse(f"{path.name} takes one table, not {len(sheets)}: write them to a .db file, or one by one.")
-    with _folder_beside(path) as folder:
+    with scratch_beside(path) as folder:
         made = folder / path.name
         try:
             counts = _WRITERS[form](sheets, folder, made)
@@ -53,8 +53,21 @@ def write_file(sheets: list[Sheet], path: Path, form: str) -> dict[str, int]:
     return counts
 
 
+def copy_file(source: Path, path: Path) -> None:
+    """A new file with what another has, of which there is all or nothing."""
+    check_target(path)
+    with scratch_beside(path) as folder:
+        try:
+            shutil.copyfile(source, folder / path.name)
+            (folder / path.name).rename(path)
+        except OSError as problem:
+            raise Unavailable(f"{path} could not be written: {problem}.") from problem
+
+
 @contextmanager
-def _folder_beside(path: Path) -> Iterator[Path]:
+def scratch_beside(path: Path) -> Iterator[Path]:
+    """A folder for what is to be renamed to `path` once it is whole; a killed process leaves it under a name of its
+    own, which is in nobody's way. Raises `Misuse` where none can be made."""
     folder = path.absolute().with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         folder.mkdir()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 from engram.spark.task import ShardSpec
 
 _FIRST_PAUSE_S = 1.0

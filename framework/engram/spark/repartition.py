@@ -13,7 +13,7 @@ from engram.reshape.plan import Plan, check_still, check_target
 from engram.reshape.share import Share
 from engram.spark.batch import Run, run_batch
 from engram.spark.progress import Progress, Tell
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 # What hears of a step of the job.
 Told = Callable[[str, int], Callable[[Progress], None]]

@@ -19,7 +19,7 @@ from engram.snapshots.base import SnapshotStore
 from engram.snapshots.open import open_store
 from engram.spark.batch import Run, run_batch
 from engram.spark.progress import Progress, Tell
-from engram.spark.session import Spark
+from engram.spark.spark import Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,12 @@ class ArchivedLog:
         self.base = log.base
         self.independent = log.independent
 
+    def check(self) -> None:
+        """Raises what who reads all records would hear of the archive, as far as its seals tell: it is of another log,
+        a seal was edited, segments are missing, or there is a hole between it and the log."""
+        for partition in range(self.partitions):
+            self._check_hole(partition, self._log.start(partition) - 1)
+
     def append(self, entries: Sequence[Entry], events: Sequence[OutEvent] = ()) -> list[int]:
         return self._log.append(entries, events)
 
@@ -33,13 +39,8 @@ class ArchivedLog:
             found = bounded(self._archive.read(partition, offset, limit))
             if found:
                 return found
-            end = self._archive.end(partition)
-            if end is None or end > offset:
-                raise
-            raise Corrupt(
-                f"The archive {self._archive.place} ends at record {end} of partition {partition}, and the log begins "
-                f"at {self._log.start(partition)}: what is between is in neither. Name the archive that has it."
-            ) from None
+            self._check_hole(partition, offset)
+            raise
 
     def start(self, partition: int) -> int:
         archived = self._archive.start(partition)
@@ -63,3 +64,12 @@ class ArchivedLog:
 
     def close(self) -> None:
         self._log.close()
+
+    def _check_hole(self, partition: int, offset: int) -> None:
+        """For a record that the log no longer has."""
+        end = self._archive.end(partition)
+        if end is not None and end <= offset:
+            raise Corrupt(
+                f"The archive {self._archive.place} ends at record {end} of partition {partition}, and the log begins "
+                f"at {self._log.start(partition)}: what is between is in neither. Name the archive that has it."
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from json import JSONDecoder
@@ -17,6 +17,7 @@ from engram.log.scan import scan
 from engram.model.app import App, entity_of
 from engram.spark.frames.batches import Columns, arrow_schema, batched, schema_of
 from engram.spark.frames.filters import Bounds
+from engram.spark.frames.options import number_of
 from engram.spark.frames.source import Reader, Source, Span
 from engram.spark.frames.stream import LogStream
 from engram.spark.worker import prepare_worker
@@ -53,7 +54,7 @@ class LogReader(Reader):
         return list(self.bounds.take(filters, numbers=_NUMBERS, texts=_TEXTS))
 
     def partitions(self) -> Sequence[Span]:
-        limit = max(1, int(self.options.get("recordsPerTask", RECORDS_PER_TASK)))
+        limit = number_of(self.options, "recordsPerTask", LogSource.form, RECORDS_PER_TASK)
         return [
             Span(span.partition, begin, min(begin + limit, span.end))
             for span in self.spans(LogSource.form, there=True)
@@ -75,7 +76,7 @@ def read_span(where: Any, span: Span | Any, bounds: Bounds | None = None) -> Ite
         records = (
             record for record in scan(log, span.partition, span.start, span.end) if bounds.lets("time", record.time)
         )
-        rows = RowsOfRecords(entities_of(where.app), bounds.texts.get("name"))
+        rows = RowsOfRecords(entities_of(where.app), bounds.texts)
         for batch in batched(map(rows.columns, records), schema):
             yield bounds.kept(batch, (*_TEXTS, "offset"))
 
@@ -90,14 +91,21 @@ def entities_of(app: App | None) -> dict[str, str]:
 class RowsOfRecords:
     """Makes rows of records: from their headers and bodies as they lie there, nothing is brought up."""
 
-    def __init__(self, entities: Mapping[str, str], names: Iterable[str] | None = None) -> None:
-        """`names`: commands of others may be left out."""
+    def __init__(self, entities: Mapping[str, str], texts: Mapping[str, Collection[str]] | None = None) -> None:
+        """`texts` is what columns may be: the bodies of a record are not decoded if none of its commands will do. Of a
+        record that is decoded, all commands are there."""
         self._entities = entities
-        self._names = None if names is None else frozenset(names)
         self._raw = JSONDecoder().raw_decode
+        texts = texts or {}
+        self._kinds, self._names, self._keys = (_chosen(texts, column) for column in ("kind", "name", "key"))
+        if (of := texts.get("entity")) is not None:
+            names = frozenset(name for name, entity in entities.items() if entity in of)
+            self._names = names if self._names is None else names & self._names
 
     def columns(self, record: Record) -> Columns:
-        """The columns of `SCHEMA`."""
+        """The columns of `SCHEMA`, without rows for what was not to be decoded."""
+        if self._kinds is not None and record.kind not in self._kinds:
+            return _no_rows()
         try:
             if record.kind is Kind.COMMANDS or record.kind is Kind.MESSAGES:
                 return self._batch(record)
@@ -115,8 +123,8 @@ class RowsOfRecords:
         count = len(header.which)
         if not count:
             return self._single(record)
-        if self._names is not None and self._names.isdisjoint(name for name, _ in header.types):
-            return [[] for _ in range(17)]
+        if not self._wants(header):
+            return _no_rows()
         names = [name for name, _ in header.types]
         versions = [str(version) for _, version in header.types]
         entities = [self._entities.get(name) for name in names]
@@ -154,6 +162,11 @@ class RowsOfRecords:
             none,
         ]
 
+    def _wants(self, header: BatchHeader) -> bool:
+        if self._names is not None and self._names.isdisjoint(name for name, _ in header.types):
+            return False
+        return self._keys is None or not self._keys.isdisjoint(header.keys)
+
     def _bodies(self, header: BatchHeader, lines: list[bytes]) -> list[str]:
         groups = [self._split(line.decode()) for line in lines]
         bodies = list(groups[0]) if len(groups) == 1 else [next(groups[number]) for number in header.which]
@@ -186,6 +199,14 @@ class RowsOfRecords:
         time = None if record.kind is Kind.NOTHING else record.time
         columns: list[Any] = [record.partition, record.offset, None, None, time, record.kind.value]
         return [[each] for each in (*columns, None, None, None, None, body, *[None] * 5, problem)]
+
+
+def _chosen(texts: Mapping[str, Collection[str]], column: str) -> frozenset[str] | None:
+    return frozenset(texts[column]) if column in texts else None
+
+
+def _no_rows() -> Columns:
+    return [[] for _ in range(17)]
 
 
 def _text(payload: bytes) -> str:

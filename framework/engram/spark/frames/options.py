@@ -74,3 +74,11 @@ class Where:
             if self.snapshots_url:
                 raise
             return None
+
+
+def number_of(options: Mapping[str, str], name: str, form: str, default: int) -> int:
+    """An option that is a number of records. Raises `Misuse` for one that is none."""
+    text = options.get(name, str(default))
+    if not text.isdecimal() or (int(text) == 0 and name in options):
+        raise Misuse(f"The option {name} of {form} is a number from 1 on, not {text!r}.")
+    return int(text)

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from engram.spark.frames.filters import Bounds
@@ -35,7 +35,7 @@ class Source(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         prepare_worker(self.here)
-        self.options = dict(options)
+        self.options = CaseInsensitiveDict(options)  # Spark gives their names in small letters
         self.where = Where.of(options, self.form, self.more)
 
     @classmethod

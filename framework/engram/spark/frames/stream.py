@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from engram.errors import Misuse
 from engram.log.base import Log
+from engram.spark.frames.options import number_of
 from engram.spark.frames.source import Source, Span
 from engram.spark.worker import prepare_worker
 
@@ -34,7 +35,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.start = source.options.get("start", "start")
         if self.start not in ("start", "end"):
             raise Misuse(f"The option start of {self.form} is start or end, not {self.start!r}.")
-        self.limit = int(source.options.get("recordsPerBatch", 0))
+        self.limit = number_of(source.options, "recordsPerBatch", self.form, 0)  # 0: all there is
         self._read = read
         self._until: dict[str, Any] | None = None
         self._log: Log | None = None

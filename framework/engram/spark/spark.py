@@ -48,18 +48,21 @@ class Spark:
     ) -> None:
         """Starts Spark and waits until it has `slots` task slots. Spark's own output goes to `log_file`; None lets
         it through. `settings` are Spark's own and win over ours; with `spark.driver.host`, executors may be on other
-        machines. Raises `Misuse` when Java is missing, the master cannot be used, or has too few slots."""
+        machines. Raises `Misuse` when Java is missing, the master cannot be used, or has too few slots, and when a
+        Spark runs in this process already."""
+        _check_alone()
         java_version()
         logging.getLogger().addFilter(not_of_py4j)
         self.settings = SparkSettings(master, settings or {})
         self.settings.check()
         _sweep_scratch()
+        _end_jvm()  # of a Spark that somebody has stopped: it would go on with the settings of that one
         self._scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
         try:
             with _environment(self.settings.environment(self._scratch)), _quiet(log_file):
                 self.context = _start(name, self.settings.master_url(), self.settings.conf(self._scratch))
         except Exception as problem:
-            self._end_jvm()
+            self._leave_nothing()
             hint = f"; Spark's own words are in {log_file}" if log_file else ""
             raise Misuse(f"Spark did not start on master {master!r}: {_first_line(problem)}{hint}.") from problem
         try:
@@ -109,25 +112,10 @@ class Spark:
         """Stops Spark and its JVM, and removes what they kept on disk."""
         with suppress(Exception):  # a JVM that is gone already cannot be asked to stop
             self.context.stop()
-        self._end_jvm()
+        self._leave_nothing()
 
-    def _end_jvm(self) -> None:
-        from pyspark import SparkContext
-
-        gateway = SparkContext._gateway
-        SparkContext._gateway = None
-        SparkContext._jvm = None
-        if gateway is not None:
-            process: subprocess.Popen[bytes] = gateway.proc
-            with suppress(Exception):
-                gateway.shutdown()
-            if process.stdin is not None:
-                process.stdin.close()  # the JVM ends when its parent's end of this pipe closes
-            try:
-                process.wait(_JVM_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    def _leave_nothing(self) -> None:
+        _end_jvm()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _check_slots(self, wanted: int) -> None:
@@ -142,6 +130,33 @@ class Spark:
                     f"--shards, or a master with more cores (such as local[{wanted}])."
                 )
             time.sleep(0.1)
+
+
+def _check_alone() -> None:
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        raise Misuse("A Spark runs in this process already, and there can be one at a time: stop it first, or use it.")
+
+
+def _end_jvm() -> None:
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if gateway is None:
+        return
+    process: subprocess.Popen[bytes] = gateway.proc
+    with suppress(Exception):
+        gateway.shutdown()
+    if process.stdin is not None:
+        process.stdin.close()  # the JVM ends when its parent's end of this pipe closes
+    try:
+        process.wait(_JVM_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _sweep_scratch() -> None:
