@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,12 @@ class Running:
 
 def executors_below(pid: int) -> list[int]:
     """The JVMs of a driver's executors, where these are processes of their own."""
-    below = psutil.Process(pid).children(recursive=True)
-    return [process.pid for process in below if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # others below come and go, such as Python workers
+            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                found.append(process.pid)
+    return found
 
 
 def eventually(holds: Callable[[], bool], seconds: float) -> bool:
