@@ -167,7 +167,8 @@ def engram(*arguments: str) -> subprocess.Popen[str]:
 
 
 def held_up(pots: Pots, master: str) -> subprocess.Popen[str]:
-    """`engram rebuild`, half-way through a partition: it goes on when there is no `hold` any more."""
+    """`engram rebuild`, half-way through partition 1, which has what holds it: it goes on when there is no `hold` any
+    more."""
     pots.lose_snapshots()
     (pots.folder / "hold").touch()
     where = ["--log", pots.url, "--snapshots", str(pots.snapshots), "--master", master, "--every", "10", "--json"]
@@ -175,7 +176,7 @@ def held_up(pots: Pots, master: str) -> subprocess.Popen[str]:
 
     def half_done() -> bool:
         assert driver.poll() is None, driver.communicate()
-        return any(pots.folder.glob("snapshots/rebuild.work/1/mortal/partition-*/*.json"))
+        return any(pots.folder.glob("snapshots/rebuild.work/1/mortal/partition-0001/*.json"))
 
     if not eventually(half_done, START_S):
         driver.kill()
