@@ -59,7 +59,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
 @pytest.fixture(scope="module")
 def tables(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    with Spark(name="sql", master="local[2]", slots=1, log_file=log_file, settings=QUICK) as spark:
+    with Spark(name="sql", master="local[2,1]", slots=1, log_file=log_file, settings=QUICK) as spark:
         found = tables_of(SOCIAL, log=absolute_url(story.url), snapshots=story.snapshots)
         yield Tables(spark.session, found)
 
