@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+import zmq
 from engram.model.token import Token
 from engram.serving.direct import DirectDoor, introduction
 from engram.serving.framing import Unframed, join
@@ -70,10 +71,10 @@ def test_a_gateway_goes_by_plain_sockets_where_there_are_no_keys(counters: Runni
 def test_with_keys_a_gateway_goes_by_zeromq(counters: RunningApp, monkeypatch: pytest.MonkeyPatch):
     """What is said is encrypted then, also on loopback."""
     router = counters.service._router
-    address = counters.registry.shards()[0].address
+    (*_, doors) = counters.registry.doors()
 
     async def new_link() -> type:
-        link = router._new_link(address)
+        link = router._new_link(doors)
         link.close()
         return type(link)
 
@@ -120,6 +121,29 @@ def test_who_watches_a_query_hears_of_changes_after_a_cut(counters: RunningApp):
             counters._loop.call_soon_threadsafe(cut, counters)
             counters.http.post(f"{counters.base}/counter/commands/add", **add)
             assert reader.next().data["answer"] == number
+
+
+def test_a_shard_that_gets_a_port_of_the_one_before_it_is_reached(fragile: RunningApp, monkeypatch: pytest.MonkeyPatch):
+    """Its ZeroMQ port is that of the dead one, and its direct door is elsewhere: the old link is not taken for its."""
+    partition, lost = fragile.partition_of("port"), fragile.shard_of("port")
+    before = fragile.registry.lookup(partition)
+    assert before is not None
+    port = int(before.address.rpartition(":")[2])
+
+    def bind(self: zmq.Socket[bytes], host: str) -> int:
+        self.bind(f"{host}:{port}")
+        return port
+
+    monkeypatch.setattr(zmq.Socket, "bind_to_random_port", bind)
+    lost.kill()
+    fragile.start_shard(lost.number, lost.partitions)
+    fragile.wait_until(lambda: fragile.registry.lookup(partition) != before)
+    after = fragile.registry.lookup(partition)
+
+    assert after is not None
+    assert after.address == before.address
+    assert after.direct != before.direct
+    assert fragile.on_loop(fragile.service.ask("port", Value(), at_least=NOTHING, seconds=3)).body == b"0"
 
 
 def test_whoever_says_a_name_may_do_what_gateways_do(counters: RunningApp):

@@ -24,6 +24,14 @@ _WATCHDOG = b"watchdog"
 _logger = structlog.get_logger()
 
 
+class Doors(NamedTuple):
+    """Where a shard answers: to everybody, and directly, if it does. Only both together tell it from one before it: a
+    port that was given back is soon somebody else's."""
+
+    address: str
+    direct: str
+
+
 class Location(NamedTuple):
     """Where a partition is served. Of two, the one with the greater epoch is right."""
 
@@ -31,6 +39,10 @@ class Location(NamedTuple):
     address: str
     shard: int
     direct: str = ""
+
+    @property
+    def doors(self) -> Doors:
+        return Doors(self.address, self.direct)
 
 
 # What somebody says who wants to know where everything is, and what the answer begins with.
@@ -111,17 +123,15 @@ class Registry:
         """Where the partition is served now, as far as is known."""
         return self._locations.get(partition)
 
-    def addresses(self) -> set[str]:
-        """Where partitions are served now."""
-        return {location.address for location in self._locations.values()}
+    def doors(self) -> set[Doors]:
+        """Of all shards that are known, and of those before them where partitions are served still."""
+        return {Doors(shard.address, shard.direct) for shard in self.shards()} | {
+            location.doors for location in self._locations.values()
+        }
 
-    def partitions_at(self, address: str) -> list[int]:
-        """What is served by the shard at an address now."""
-        return [partition for partition, location in self._locations.items() if location.address == address]
-
-    def direct(self, address: str) -> str:
-        """Where the shard at an address has its direct door; empty if there is none, or it has not said so yet."""
-        return next((status.direct for _, status, _ in self._shards.values() if status.address == address), "")
+    def partitions_at(self, doors: Doors) -> list[int]:
+        """What is served there now."""
+        return [partition for partition, location in self._locations.items() if location.doors == doors]
 
     def problem(self, partition: int) -> str:
         """Why the partition is stopped; empty if it is not."""

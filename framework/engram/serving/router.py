@@ -18,7 +18,7 @@ from engram.model.version import Version
 from engram.serving.awaited import AwaitedReplies, Logged
 from engram.serving.links import DirectLink, Link, ZmqLink
 from engram.serving.refused import PASSING, refused
-from engram.serving.registry import Registry
+from engram.serving.registry import Doors, Registry
 from engram.shard.requests import (
     Answer,
     Arrived,
@@ -51,10 +51,10 @@ _ANSWER_GRACE_S = 2.0
 
 
 class _Asked(NamedTuple):
-    """What is asked of the shard at an address, and nobody has answered yet."""
+    """What is asked of a shard, and nobody has answered yet."""
 
     future: asyncio.Future[Answer | Reported | Refusal]
-    address: str
+    doors: Doors
     partition: int
     request: Request
 
@@ -66,7 +66,7 @@ class Router:
         self._registry = registry
         self._identity = writer.encode()
         self._context = zmq.asyncio.Context()
-        self._links: dict[str, Link] = {}
+        self._links: dict[Doors, Link] = {}
         self._ids = itertools.count(1)
         self._asked: dict[int, _Asked] = {}
         self._watched: dict[int, tuple[Callable[[], Subscription], Callable[[Changed], None]]] = {}
@@ -160,9 +160,9 @@ class Router:
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
             left = deadline - asyncio.get_running_loop().time()
-            address = await self.find(partition, left)
+            doors = await self.find(partition, left)
             ask = asked(next(self._ids), int(max(left, 0) * 1000))
-            response = await self._request(address, partition, ask, left + _ANSWER_GRACE_S)
+            response = await self._request(doors, partition, ask, left + _ANSWER_GRACE_S)
             if isinstance(response, Answer):
                 return response
             assert isinstance(response, Refusal)
@@ -197,7 +197,7 @@ class Router:
     def _ask_for_replies(self, asked: Await) -> None:
         location = self._registry.lookup(asked.partition)
         if location is not None:
-            self._post(location.address, [asked])
+            self._post(location.doors, [asked])
 
     def watch(self, request: Callable[[], Subscription], heard: Callable[[Changed], None]) -> None:
         """Has a query watched, wherever its partition is or will be served, and `heard` called with all that is said.
@@ -207,7 +207,7 @@ class Router:
         self._watched[subscribe.id] = request, heard
         location = self._registry.lookup(subscribe.partition)
         if location is not None:
-            self._post(location.address, [subscribe])
+            self._post(location.doors, [subscribe])
 
     def unwatch(self, id_: int) -> None:
         self._watched.pop(id_, None)
@@ -220,7 +220,7 @@ class Router:
         found = []
         for shard in self._registry.shards():
             report = Report(next(self._ids), digests)
-            response = await self._request(shard.address, -1, report, seconds)
+            response = await self._request(Doors(shard.address, shard.direct), -1, report, seconds)
             assert isinstance(response, Reported)
             found.append(response.status)
         return found
@@ -230,11 +230,11 @@ class Router:
             link.close()
         self._context.destroy(linger=0)
 
-    async def find(self, partition: int, seconds: float) -> str:
+    async def find(self, partition: int, seconds: float) -> Doors:
         """Where the partition is served, once it is. Raises `Corrupt` for one that is stopped."""
         location = self._registry.lookup(partition)
         if location is not None and not self._registry.problem(partition):
-            return location.address  # almost always, and waiting for nothing costs a tenth of a query
+            return location.doors  # almost always, and waiting for nothing costs a tenth of a query
         await self._registry.wait_until(
             lambda: self._registry.lookup(partition) is not None or bool(self._registry.problem(partition)),
             seconds,
@@ -245,17 +245,17 @@ class Router:
         location = self._registry.lookup(partition)
         if location is None:
             raise Unavailable(f"No shard serves partition {partition} yet; it is starting or recovering.")
-        return location.address
+        return location.doors
 
     async def _request(
-        self, address: str, partition: int, request: Question | Report | TakeSnapshot, seconds: float
+        self, doors: Doors, partition: int, request: Question | Report | TakeSnapshot, seconds: float
     ) -> Answer | Reported | Refusal:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer | Reported | Refusal] = loop.create_future()
-        self._asked[request.id] = _Asked(future, address, partition, request)
+        self._asked[request.id] = _Asked(future, doors, partition, request)
         given_up = loop.call_later(max(seconds, 0), _give_up, future)
         try:
-            self._post(address, [request])
+            self._post(doors, [request])
             return await future
         except TimeoutError:
             silence = f"The shard of partition {partition} did not answer within {seconds:.1f} s."
@@ -264,18 +264,18 @@ class Router:
             given_up.cancel()
             del self._asked[request.id]
 
-    def _link(self, address: str) -> Link:
-        link = self._links.get(address)
+    def _link(self, doors: Doors) -> Link:
+        link = self._links.get(doors)
         if link is None:
-            link = self._links[address] = self._new_link(address)
+            link = self._links[doors] = self._new_link(doors)
         return link
 
-    def _new_link(self, address: str) -> Link:
-        direct = self._registry.direct(address)
-        if direct and self._registry.keys is None:
-            still_open = partial(self._open_at, address)
-            return DirectLink(direct, self._identity, heard=self._hear, still_open=still_open)
-        return ZmqLink(self._context, address, self._identity, self._registry.keys, heard=self._hear)
+    def _new_link(self, doors: Doors) -> Link:
+        keys = self._registry.keys
+        if doors.direct and keys is None:
+            still_open = partial(self._open_at, doors)
+            return DirectLink(doors.direct, self._identity, heard=self._hear, still_open=still_open)
+        return ZmqLink(self._context, doors.address, self._identity, keys, heard=self._hear)
 
     def _hear(self, response: Response) -> None:
         if isinstance(response, Replies):
@@ -292,16 +292,16 @@ class Router:
         """A partition has a new owner: everything that is open with the old one is asked again."""
         location = self._registry.lookup(partition)
         assert location is not None
-        self._link(location.address)
+        self._link(location.doors)
         self._drop_unused_links()
         requests = [asked.request for asked in self._asked.values() if asked.partition == partition]
-        self._post(location.address, requests + self._open_in([partition]))
+        self._post(location.doors, requests + self._open_in([partition]))
 
-    def _open_at(self, address: str) -> list[Request]:
-        """All that the shard at an address has not answered, or goes on answering."""
-        partitions = self._registry.partitions_at(address)
+    def _open_at(self, doors: Doors) -> list[Request]:
+        """All that the shard there has not answered, or goes on answering."""
+        partitions = self._registry.partitions_at(doors)
         requests = [
-            asked.request for asked in self._asked.values() if asked.address == address or asked.partition in partitions
+            asked.request for asked in self._asked.values() if asked.doors == doors or asked.partition in partitions
         ]
         return requests + self._open_in(partitions)
 
@@ -314,12 +314,11 @@ class Router:
         return found
 
     def _drop_unused_links(self) -> None:
-        used = {shard.address for shard in self._registry.shards()} | set(self._registry.addresses())
-        for address in self._links.keys() - used:
-            self._links.pop(address).close()
+        for doors in self._links.keys() - self._registry.doors():
+            self._links.pop(doors).close()
 
-    def _post(self, address: str, requests: Iterable[Request]) -> None:
-        self._link(address).post(requests)
+    def _post(self, doors: Doors, requests: Iterable[Request]) -> None:
+        self._link(doors).post(requests)
 
 
 def _give_up(future: asyncio.Future[T]) -> None:
