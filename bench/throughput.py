@@ -4,9 +4,9 @@ Engram: shards in processes of their own over a real log, with decode, dedupe, u
 the default policy meanwhile. Batch records, as a gateway under load writes them, are in the log already: reading them
 is part of it, appending is not (see `logs`, `pipeline`). The rivals get their JSON from memory.
 
-A snapshot of a million tweets takes longer than a round. So with the most keys there is also a **cycle** without a
+A snapshot of a million tweets takes longer than a round. So with the most keys there are also **cycles** without a
 break: from where every partition has had a snapshot to where every one has had the next, with the pause that the policy
-makes between them; all that a snapshot costs is in it. That is what counts there. The rounds before it are those in
+makes between them; all that a snapshot costs is in each. That is what counts there. The rounds before them are those in
 which the first snapshot, of everything, is taken and written.
 """
 
@@ -39,7 +39,8 @@ SLOW = 2_000  # commands for those who take a thousandth of a second for one
 REPETITIONS = 5
 SPARK_REPETITIONS = 2  # each takes seconds, whatever is in it
 PARTITIONS = 4
-LONGEST = 200  # laps of a cycle: nobody waits for a snapshot that does not come
+CYCLES = 3
+LONGEST = 600  # laps of all cycles: nobody waits for a snapshot that does not come
 _RECORDS_AT_ONCE = 200
 _CYCLE = ", over a cycle"
 
@@ -84,8 +85,8 @@ def _rates(keys: int, brokers: Brokers, session: Any) -> Rates:
         if keys == KEYS[-1]:
             laps = Laps([Sender(PARTITIONS).entries(commands) for commands in rounds])
             for case, log, _, running in ours:
-                print(f"  {case}, a cycle ...", flush=True)
-                rates[f"{case}{_CYCLE}"] = [_over_a_cycle(log, running, laps)]
+                print(f"  {case}, {CYCLES} cycles ...", flush=True)
+                rates[f"{case}{_CYCLE}"] = _over_cycles(log, running, laps)
         for commands in rounds[:SPARK_REPETITIONS]:
             found = transform_with_state(session, bare_texts(commands[:SLOW]))
             rates.setdefault("Spark, transformWithStateInPandas", []).append(found)
@@ -114,9 +115,10 @@ def _append(log: Log, entries: Sequence[Entry]) -> None:
         log.append(entries[start : start + _RECORDS_AT_ONCE])
 
 
-def _over_a_cycle(log: Log, running: Shards, laps: Laps) -> float:
-    """Commands a second, from one snapshot of every partition to the next. Not from the first one: what that took of
-    the shard's time is told by the first commands, which are slower than those that come."""
+def _over_cycles(log: Log, running: Shards, laps: Laps) -> list[float]:
+    """Commands a second, each time from one snapshot of every partition to the next. Not from the first one: what that
+    took of the shard's time is told by the first commands, which are slower than those that come."""
+    rates: list[float] = []
     taken: list[float] = []
     had = 0
     for _ in range(LONGEST):
@@ -125,9 +127,14 @@ def _over_a_cycle(log: Log, running: Shards, laps: Laps) -> float:
         if had:
             taken.append(seconds)
             if running.snapshots > had:
-                return len(taken) * MEASURED / sum(taken)
-        had = had or (running.snapshots if running.snapshots > 1 else 0)
-    raise SystemExit(f"No second snapshot of every partition within {LONGEST * MEASURED:,} commands.")
+                rates.append(len(taken) * MEASURED / sum(taken))
+                taken.clear()
+                had = running.snapshots
+        else:
+            had = running.snapshots if running.snapshots > 1 else 0
+        if len(rates) == CYCLES:
+            return rates
+    raise SystemExit(f"No {CYCLES + 2} snapshots of every partition within {LONGEST * MEASURED:,} commands.")
 
 
 def _rivals(keys: int, stack: ExitStack, folder: Path) -> Iterator[tuple[str, Handle, int]]:

@@ -11,6 +11,8 @@ from engram.codec.record import Origin, Record
 from engram.log.base import READ_BYTES, Entry, Trimmed, check_partitions
 from engram.model.effects import OutEvent
 
+_DRAINED_AT_ONCE = 4096
+
 
 class MemoryLog:
     """See `engram.log.base.Log`. Durable as long as the object; shared by the threads of one process."""
@@ -129,7 +131,7 @@ def bounded(records: Iterable[Record]) -> list[Record]:
 
 
 def drain(fd: int) -> None:
-    """Reads a non-blocking pipe empty."""
+    """Reads a non-blocking pipe empty. What comes after a read that did not fill its buffer makes it readable again."""
     with suppress(BlockingIOError):
-        while os.read(fd, 4096):
+        while len(os.read(fd, _DRAINED_AT_ONCE)) == _DRAINED_AT_ONCE:
             pass

@@ -35,15 +35,19 @@ class WakeFolder:
         raise OSError(errno.EAGAIN, f"{self._folder} disappears as soon as it is made")
 
     def wake_all(self) -> None:
-        """Tells every reader, without waiting for any."""
-        try:
-            names = [path.name for path in self._folder.iterdir() if not path.name.startswith(".")]
-        except FileNotFoundError:
-            names = []
+        """Tells every reader, without waiting for any. Those that are known first: somebody waits for the reply that
+        they will give, and to look who else is there takes longer than to wake them."""
         with self._lock:
-            for gone in self._pipes.keys() - set(names):
+            known = set(self._pipes)
+            for name in known:
+                self._wake(name)
+            try:
+                names = {path.name for path in self._folder.iterdir() if not path.name.startswith(".")}
+            except FileNotFoundError:
+                names = set()
+            for gone in self._pipes.keys() - names:
                 os.close(self._pipes.pop(gone))
-            for name in names:
+            for name in names - known:
                 self._wake(name)
 
     def close(self) -> None:
