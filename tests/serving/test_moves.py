@@ -93,7 +93,10 @@ def test_a_takeover_from_a_living_owner_is_not_seen_outside(fragile: RunningApp)
 
             living = asyncio.create_task(live())
             for _ in range(3):
+                before = [fragile.registry.lookup(partition) for partition in old.partitions]
                 await asyncio.to_thread(fragile.start_shard, old.number, old.partitions)
+                # One after the other: of several that begin at once all may be fenced, and nobody serves for a while.
+                await _until(lambda before=before: not {*map(fragile.registry.lookup, old.partitions)} & {*before})
             return await living, await client.ask("taken", Value())
 
     replies, value = asyncio.run(talk())
