@@ -94,12 +94,14 @@ def test_the_last_three_and_savepoints_are_kept(s3: S3Server, tmp_path: Path, ur
 def test_a_store_that_hangs_is_unavailable(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """After the driver's deadlines, which are options of fsspec, or ours; nothing is taken for damaged, and all is
     there again when the store is."""
+    url = f"s3://snapshots{tmp_path}"
+    patient = open_store(url, "social")
+    published = patient.publish(0, social_contents(2), created=CREATED)
     quickly = {"connect_timeout": 0.2, "read_timeout": 0.2, "retries": {"total_max_attempts": 1}}
     monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": quickly})
     monkeypatch.setattr("engram.snapshots.remote._WRITE_S", 1.0)
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
-    store = open_store(f"s3://snapshots{tmp_path}", "social")
-    published = store.publish(0, social_contents(2), created=CREATED)
+    store = open_store(url, "social")
     s3.pause()
     try:
         with pytest.raises(Unavailable):
@@ -109,7 +111,7 @@ def test_a_store_that_hangs_is_unavailable(s3: S3Server, tmp_path: Path, monkeyp
     finally:
         s3.go_on()
 
-    loaded = store.newest(0)
+    loaded = patient.newest(0)
     assert loaded is not None
     assert loaded.manifest == published
 
