@@ -6,8 +6,12 @@ is part of it, appending is not (see `logs`, `pipeline`). The rivals get their J
 
 A snapshot of a million tweets takes longer than a round. So with the most keys there are also **cycles** without a
 break: from where every partition has had a snapshot to where every one has had the next, with the pause that the policy
-makes between them; all that a snapshot costs is in each. That is what counts there. The rounds before them are those in
-which the first snapshot, of everything, is taken and written.
+makes between them; all that a snapshot costs is in each. That is what counts there, with the processor's time that it
+took: of the shards' own threads, and of those beside them. Two shards are fed apart there: the log has always something
+for each, so that none waits for the other one's snapshots. The rounds before are those in which the first snapshot, of
+everything, is taken and written.
+
+Two bare loops in processes of their own, each with half the keys, tell what two cores of this machine give at all.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ from bench.laps import Laps
 from bench.redis_server import redis_server
 from bench.result import Aim, Result, Row
 from bench.rivals import Handle, eventsourcing_library, write_back, write_through, write_through_packed
-from bench.shards import Shards, shards
+from bench.shards import Shards, Work, shards
+from bench.side_by_side import side_by_side
 from bench.spark_rivals import spark, transform_with_state
 from bench.workload import Bare, Sender, app, bare_texts, every_tweet, traffic
 
@@ -43,8 +48,10 @@ CYCLES = 3
 LONGEST = 600  # laps of all cycles: nobody waits for a snapshot that does not come
 _RECORDS_AT_ONCE = 200
 _CYCLE = ", over a cycle"
+_PAIR = "bare loop, 2 processes"
 
 Rates = dict[str, list[float]]
+Worked = dict[str, list[Work]]
 
 
 def measure() -> Result:
@@ -55,15 +62,20 @@ def measure() -> Result:
     with Brokers() as brokers, spark() as session:
         for keys in KEYS:
             print(f"  {keys:,} keys ...", flush=True)
-            rates = _rates(keys, brokers, session)
+            rates, worked = _rates(keys, brokers, session)
             for case, values in rates.items():
                 result.rows.append(Row.of(f"{keys:>9,} keys  {case}", values, "commands/s"))
+            for case, cycles in worked.items():
+                own = [100 * each.own / each.seconds for each in cycles]
+                beside = [100 * each.beside / each.seconds for each in cycles]
+                result.rows.append(Row.of(f"{keys:>9,} keys  {case}, shards' own threads", own, "% of a core"))
+                result.rows.append(Row.of(f"{keys:>9,} keys  {case}, threads beside them", beside, "% of a core"))
             ratios[keys] = _ratio(_steady(rates, 1), rates["bare loop"])
     _add_aims(result, rates, ratios)
     return result
 
 
-def _rates(keys: int, brokers: Brokers, session: Any) -> Rates:
+def _rates(keys: int, brokers: Brokers, session: Any) -> tuple[Rates, Worked]:
     rng = random.Random(7)
     rounds = [list(traffic(rng, MEASURED, tweets=keys)) for _ in range(REPETITIONS)]
     with ExitStack() as stack:
@@ -74,11 +86,15 @@ def _rates(keys: int, brokers: Brokers, session: Any) -> Rates:
             for case, url, count in _ours(keys, folder, brokers)
             for log, sender in [_filled(url, keys, stack)]
         ]
+        pair = stack.enter_context(side_by_side(2))
+        pair.seconds(list(every_tweet(keys)))
         rates: Rates = {}
+        worked: Worked = {}
         for commands in rounds:
             texts = bare_texts(commands)
             for case, handle, count in rivals:
                 rates.setdefault(case, []).append(_rate_of(handle, texts[:count]))
+            rates.setdefault(_PAIR, []).append(len(commands) / pair.seconds(commands))
             for case, log, sender, running in ours:
                 _append(log, sender.entries(commands))
                 rates.setdefault(case, []).append(len(commands) / running.seconds())
@@ -86,11 +102,12 @@ def _rates(keys: int, brokers: Brokers, session: Any) -> Rates:
             laps = Laps([Sender(PARTITIONS).entries(commands) for commands in rounds])
             for case, log, _, running in ours:
                 print(f"  {case}, {CYCLES} cycles ...", flush=True)
-                rates[f"{case}{_CYCLE}"] = _over_cycles(log, running, laps)
+                cycles = worked[f"{case}{_CYCLE}"] = _over_cycles(log, running, laps)
+                rates[f"{case}{_CYCLE}"] = [each.commands / each.seconds for each in cycles]
         for commands in rounds[:SPARK_REPETITIONS]:
             found = transform_with_state(session, bare_texts(commands[:SLOW]))
             rates.setdefault("Spark, transformWithStateInPandas", []).append(found)
-    return rates
+    return rates, worked
 
 
 def _ours(keys: int, folder: Path, brokers: Brokers) -> Iterator[tuple[str, str, int]]:
@@ -115,25 +132,21 @@ def _append(log: Log, entries: Sequence[Entry]) -> None:
         log.append(entries[start : start + _RECORDS_AT_ONCE])
 
 
-def _over_cycles(log: Log, running: Shards, laps: Laps) -> list[float]:
-    """Commands a second, each time from one snapshot of every partition to the next. Not from the first one: what that
-    took of the shard's time is told by the first commands, which are slower than those that come."""
-    rates: list[float] = []
-    taken: list[float] = []
+def _over_cycles(log: Log, running: Shards, laps: Laps) -> list[Work]:
+    """What they have done, each time from one snapshot of every partition to the next. Not from the first one: what
+    that took of the shard's time is told by the first commands, which are slower than those that come."""
+    cycles: list[Work] = []
+    cycle = Work()
     had = 0
     for _ in range(LONGEST):
         _append(log, laps.next())
-        seconds = running.seconds()
-        if had:
-            taken.append(seconds)
-            if running.snapshots > had:
-                rates.append(len(taken) * MEASURED / sum(taken))
-                taken.clear()
-                had = running.snapshots
-        else:
-            had = running.snapshots if running.snapshots > 1 else 0
-        if len(rates) == CYCLES:
-            return rates
+        cycle += running.until_one_is_done()
+        if running.snapshots > max(had, 1):
+            if had:
+                cycles.append(cycle)
+            cycle, had = Work(), running.snapshots
+        if len(cycles) == CYCLES:
+            return cycles
     raise SystemExit(f"No {CYCLES + 2} snapshots of every partition within {LONGEST * MEASURED:,} commands.")
 
 
