@@ -162,6 +162,22 @@ def test_it_knows_the_greatest_origin(log):
     assert log.last_origin(1, 0) == Origin(10, 0, 10)
 
 
+def test_it_knows_exactly_who_has_news(log, path):
+    """Also of what another process has appended, of records that are in a partition with large numbers, and of many
+    partitions at once."""
+    log.append([entry(b"first", 1)])
+    other = SqliteLog(path, "app")
+    other.append([entry(b"second", 1)])
+    other.close()
+    asked = [log.news({0: 0, 1: offset}) for offset in range(4)]
+    many = SqliteLog(path.with_name("many.db"), "app", partitions=1 << 15, create=True)
+    many.append([entry(b"last", many.partitions - 1), entry(b"in between", 77)])
+    of_all = many.news(dict.fromkeys(range(many.partitions), 0))
+    many.close()
+    assert asked == [[1], [1], [], []]
+    assert sorted(of_all) == [77, (1 << 15) - 1]
+
+
 def test_a_commit_is_synced_to_the_disk(log, path):
     """The log is in WAL mode, and every connection of it syncs fully."""
     assert log._db.execute("pragma journal_mode").fetchone() == ("wal",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from engram import App, Command, Position, Query, Unavailable
@@ -107,6 +107,11 @@ class Faulty:
         if self.unreadable:
             raise Unavailable("The disk does not answer.")
         return super().read(partition, offset, limit=limit)
+
+    def news(self, offsets: Mapping[int, int]) -> Collection[int]:
+        if self.unreadable:
+            raise Unavailable("The disk does not answer.")
+        return super().news(offsets)
 
     def last_origin(self, partition: int, origin_partition: int) -> Origin | None:
         if self.forgetful:

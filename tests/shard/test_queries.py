@@ -76,8 +76,8 @@ def test_questions_do_not_make_a_shard_read_its_log(network: Network, monkeypatc
     network.settle(owner)
     owner.step()
     read: list[int] = []
-    reading = owner._log.read
-    monkeypatch.setattr(owner._log, "read", lambda of, *place, **how: (read.append(of), reading(of, *place, **how))[1])
+    looking = owner._log.news
+    monkeypatch.setattr(owner._log, "news", lambda offsets: (read.extend(offsets), looking(offsets))[1])
     asked = [owner.ask("ada", Posts()) for _ in range(3) if owner.step()]
     owner.step()
     without = len(read)
@@ -91,6 +91,21 @@ def test_questions_do_not_make_a_shard_read_its_log(network: Network, monkeypatc
 
     assert all(isinstance(owner.response(number), Answer) for number in asked)
     assert (without, with_one > 0, len(read) > 0) == (0, True, True)
+
+
+def test_only_partitions_with_news_are_read(network: Network, monkeypatch: pytest.MonkeyPatch):
+    """A command costs the same in a shard of many partitions as in one of few."""
+    owner = network.start()
+    network.settle(owner)
+    read: list[int] = []
+    reading = owner._log.read
+    monkeypatch.setattr(owner._log, "read", lambda of, *place, **how: (read.append(of), reading(of, *place, **how))[1])
+    network.send("ada", Register(name="Ada"))
+    owner.step()
+    owner.step()
+
+    assert len(owner.states) > 1
+    assert set(read) == {network.home("ada")}
 
 
 def test_a_log_that_could_not_be_read_is_read_again(network: Network):

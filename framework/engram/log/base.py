@@ -6,7 +6,7 @@ A log is made for one app and a fixed number of partitions. Any number of proces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, Self
 
 from engram.codec.record import Kind, Origin, Record
@@ -118,6 +118,10 @@ class Log(Protocol):
         No more than `READ_BYTES` of payload at a time, but at least one record if there is one. Raises `Trimmed` for
         an offset before `start`.
         """
+
+    def news(self, offsets: Mapping[int, int]) -> Collection[int]:
+        """Those of these partitions that may have records from their offsets on: each that has any is among them. To
+        ask for many is cheaper than to read each."""
 
     def start(self, partition: int) -> int:
         """The offset of the first record that is still there; the end, if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from engram.codec.record import Origin, Record
@@ -54,6 +54,9 @@ class MemoryLog:
             if offset < start:
                 raise Trimmed.at("the log in memory", partition, offset, start)
             return bounded(self._records[partition][offset - start : offset - start + limit])
+
+    def news(self, offsets: Mapping[int, int]) -> list[int]:
+        return [partition for partition, offset in offsets.items() if offset < self.end(partition)]
 
     def start(self, partition: int) -> int:
         return self._starts[partition]

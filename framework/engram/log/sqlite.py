@@ -10,7 +10,7 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -26,6 +26,10 @@ _KINDS = {kind.value: kind for kind in Kind}
 # Offsets of a partition share one integer key with it, so that a partition's records lie together.
 _BITS = 40
 _MAX_PARTITIONS = 1 << 15
+_NEWS = """
+select value >> :bits from json_each(:first)
+where exists (select 1 from record where id >= value and id < ((value >> :bits) + 1) << :bits)
+"""
 _BELOW_ZERO = 100_000_000
 # Another process may hold the write lock while the disk syncs; far beyond any healthy fsync.
 _BUSY_SECONDS = 30.0
@@ -189,9 +193,16 @@ class SqliteLog:
             except KeyError as problem:
                 where = f"Partition {partition} of {self._path}, after record {offset}"
                 raise Corrupt(f"{where}: unknown kind of record {problem}") from problem
-            if not (found and found[0].offset == offset) and offset < (start := self._start(partition)):
+            # Trimming leaves the last record: where there is none to read, none is missing but those before the base.
+            first = found[0].offset if found else self.base
+            if offset < first and offset < (start := self._start(partition)):
                 raise Trimmed.at(self._path, partition, offset, start)
             return found
+
+    def news(self, offsets: Mapping[int, int]) -> list[int]:
+        first = ",".join([str(partition << _BITS | offset) for partition, offset in offsets.items()])
+        with self._lock, self._durably("read"):
+            return [partition for (partition,) in self._sql.execute(_NEWS, {"bits": _BITS, "first": f"[{first}]"})]
 
     def start(self, partition: int) -> int:
         with self._lock, self._durably("read"):

@@ -12,7 +12,7 @@ import structlog
 
 from engram.clock import Clock, Stopwatch
 from engram.codec.codec import Codec
-from engram.errors import Fenced, Unavailable
+from engram.errors import Corrupt, Fenced, Unavailable
 from engram.image.home import Cold
 from engram.image.image import Handled
 from engram.log.base import Log
@@ -363,7 +363,7 @@ class Shard:
         self._look_anew = self._flusher.full
         if self._look_anew:
             return busy
-        for owned in self._serving():
+        for owned in self._with_news():
             busy |= handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send, self._spans)
             self._look_anew |= owned.unsure
             if owned.state != "serving":
@@ -371,6 +371,16 @@ class Shard:
                 self._taken = self._clock()
                 self._announced = 0  # tell the registry now, not in its turn
         return busy
+
+    def _with_news(self) -> list[Owned]:
+        serving = self._serving()
+        if len(serving) == 1:
+            return serving
+        try:
+            news = set(self._log.news({owned.partition: owned.image.offset for owned in serving if not owned.unread}))
+        except (Corrupt, Unavailable):
+            return serving  # each finds out for itself, and says so
+        return [owned for owned in serving if owned.unread or owned.partition in news]
 
     def _handled(self) -> int:
         return sum([owned.image.handled for owned in self._serving()])

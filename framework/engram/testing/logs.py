@@ -152,6 +152,15 @@ class LogConformance:
         assert log.read(0, 1, limit=10) == []
         assert log.read(0, 7, limit=10) == []
 
+    def test_who_has_news_is_told(self, log: Log) -> None:
+        """`news` names each partition that has a record from its offset on, and none that it was not asked for."""
+        assert set(log.news({0: 0, 2: 0})) <= {0, 2}
+        log.append([_entry(1, b"first"), _entry(1, b"second"), _entry(3, b"only"), _entry(2, b"not asked for")])
+        assert {1, 3} <= set(log.news({0: 0, 1: 1, 3: 0})) <= {0, 1, 3}
+        assert 1 in log.news({1: 0})
+        log.trim(1, 2)
+        assert 1 in log.news({1: 0})  # who is behind what was trimmed must hear of it
+
     def test_control_records_stand_among_the_commands(self, log: Log) -> None:
         """An epoch record has its place in the order of its partition like any other."""
         epoch = encode_epoch(Epoch(owner="somebody", app_version=1))

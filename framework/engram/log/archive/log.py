@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from engram.codec.record import Origin, Record
 from engram.errors import Corrupt
@@ -41,6 +41,9 @@ class ArchivedLog:
                 return found
             self._check_hole(partition, offset)
             raise
+
+    def news(self, offsets: Mapping[int, int]) -> Collection[int]:
+        return self._log.news(offsets)  # its last record stays, whatever is trimmed
 
     def start(self, partition: int) -> int:
         archived = self._archive.start(partition)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -129,6 +129,10 @@ class LogLine:
     def read(self, partition: int, offset: int, *, limit: int) -> list[Record]:
         self._reach()
         return self._log.read(partition, offset, limit=min(limit, self._most))
+
+    def news(self, offsets: Mapping[int, int]) -> list[int]:
+        self._reach()
+        return self._log.news(offsets)
 
     def start(self, partition: int) -> int:
         self._reach()
