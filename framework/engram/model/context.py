@@ -24,6 +24,8 @@ S = TypeVar("S", bound=Shared)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
+_PAIRS_OF_AN_ID = range(120, -10, -10)  # from which bit on
 KEY_BYTES = 1024
 _new_tuple: Any = tuple.__new__
 
@@ -119,7 +121,7 @@ class Context:
         self._ids += 1
         tail = int.from_bytes(self._digest(b"id%d" % self._ids, 10), "big")
         number = (self._time << 80) | tail
-        return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -5, -5))
+        return "".join([_PAIRS[(number >> shift) & 1023] for shift in _PAIRS_OF_AN_ID])
 
     def send(self, key: str, command: Command[Any, Any]) -> None:
         """Sends a command to another entity (or this one), through the log, exactly once.

@@ -35,13 +35,13 @@ class FtsIndex:
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         # Nothing to be safe from: after a crash it is made anew.
         self._db.executescript(f"pragma journal_mode=off; pragma synchronous=off; {_TABLES}")
+        # Never committed: FTS5 would write down its newest words each time, and finds them without that.
+        self._db.execute("begin")
 
     def add(self, docs: Iterable[tuple[str, str, str]]) -> None:
-        self._db.execute("begin")
         for doc in docs:
             inserted = self._db.execute("insert into doc (owner, row, words) values (?, ?, ?)", doc)
             self._db.execute("insert into found (rowid, words) values (?, ?)", (inserted.lastrowid, doc[2]))
-        self._db.execute("commit")
 
     def remove(self, doc: tuple[str, str, str]) -> None:
         at = "select id from doc where owner = ? and row = ? and words = ? limit 1"
