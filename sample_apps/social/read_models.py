@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
 from engram import Lookup, Ranking, Search, Tally, allow
-from pydantic import BaseModel, ConfigDict
 
 from sample_apps.social.tag import Tag
 from sample_apps.social.user import User
@@ -55,10 +55,9 @@ class Figures(Tally[User], name="figures", authorize=allow.anyone):
             yield "likes", len(user.liked)
 
 
-class PostFound(BaseModel):
-    """Where a post is."""
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostFound:
+    """Where a post is. A dataclass: who has many posts has as many of these made and compared with each new one."""
 
     author: str
     post: str
