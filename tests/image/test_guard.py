@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 
 import pytest
 from engram import App, Command, Context, Entity, Rejected
@@ -24,10 +26,72 @@ class Desk(Entity, name="desk"):
         self.drawers = []
         self.owner = ""
 
+    @property
+    def lowered(self) -> int:
+        self.height -= 1
+        return self.height
+
+    @staticmethod
+    def same(desk: Desk) -> Desk:
+        desk.owner = "same"
+        return desk
+
 
 def tidy(desk: Desk) -> None:
     desk.height = 0
     desk.drawers = ["tidy"]
+
+
+def tidy_for(owner: str, *, desk: Desk) -> None:
+    tidy(desk)
+    desk.owner = owner
+
+
+def returned(desk: Desk) -> Desk:
+    return desk
+
+
+def again(desk: Desk, times: int) -> None:
+    desk.height = times
+    if times:
+        again(desk, times - 1)
+
+
+def ping(desk: Desk) -> None:
+    desk.height += 1
+    if desk.height < 10:
+        pong(desk)
+
+
+def pong(desk: Desk) -> None:
+    ping(desk)
+    desk.owner = "pong"
+
+
+def with_all(*desks: Desk) -> None:
+    for desk in desks:
+        desk.owner = "one of all"
+
+
+@wraps(tidy)
+def wrapped(desk: Desk) -> None:
+    desk.owner = "wrapped"
+
+
+def wrap(function: Callable[[Desk], None]) -> Callable[[Desk], None]:
+    def around(desk: Desk) -> None:
+        desk.owner = "around"
+        function(desk)
+
+    return around
+
+
+@wrap
+def decorated(desk: Desk) -> None:
+    desk.height = 1
+
+
+by_lambda = lambda desk: setattr(desk, "owner", "lambda")  # noqa: E731
 
 
 class Raise(Command[Desk, None], name="raise"):
@@ -91,12 +155,137 @@ class Rekey(Command[Desk, None], name="rekey"):
         raise Rejected("no")
 
 
+class TidyFor(Command[Desk, None], name="tidy_for"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        tidy_for("ada", desk=desk)
+        raise Rejected("no")
+
+
+class Lower(Command[Desk, None], name="lower"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        if desk.lowered < 100:
+            raise Rejected("no")
+
+
+class Divide(Command[Desk, None], name="divide"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        desk.height = desk.lowered // 0
+
+
+class Return(Command[Desk, None], name="return"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        returned(desk).owner = "returned"
+        raise Rejected("no")
+
+
+class Again(Command[Desk, None], name="again"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        again(desk, 3)
+        raise Rejected("no")
+
+
+class Mutual(Command[Desk, None], name="mutual"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        ping(desk)
+        raise Rejected("no")
+
+
+class WithAll(Command[Desk, None], name="with_all"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        with_all(desk)
+        raise Rejected("no")
+
+
+class Starred(Command[Desk, None], name="starred"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        named = {"desk": desk}
+        tidy_for("eve", **named)
+        raise Rejected("no")
+
+
+class AfterStar(Command[Desk, None], name="after_star"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        which = [1]
+        last_of_two(*which, desk)
+        raise Rejected("no")
+
+
+def last_of_two(number: int, desk: Desk) -> None:
+    desk.height = number
+
+
+class Wrapped(Command[Desk, None], name="wrapped"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        wrapped(desk)
+        raise Rejected("no")
+
+
+class Decorated(Command[Desk, None], name="decorated"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        decorated(desk)
+        raise Rejected("no")
+
+
+class ByLambda(Command[Desk, None], name="by_lambda"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        by_lambda(desk)
+        raise Rejected("no")
+
+
+class BuiltIn(Command[Desk, None], name="built_in"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        setattr(desk, "owner", "built in")  # noqa: B010
+        raise Rejected("no")
+
+
+class Static(Command[Desk, None], name="static"):
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        desk.same(desk)
+        raise Rejected("no")
+
+
+class Shadowed(Command[Desk, None], name="shadowed"):
+    """Its `tidy` is not that of the module."""
+
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        def tidy(desk: Desk) -> None:
+            returned(desk).owner = "shadowed"
+
+        tidy(desk)
+        raise Rejected("no")
+
+
+class Given(Command[Desk, None], name="given"):
+    """Nor is this one's."""
+
+    def handle(self, desk: Desk, ctx: Context) -> None:
+        for tidy in (returned, by_lambda):
+            tidy(desk)
+        raise Rejected("no")
+
+
 CAPTURED = {
     Raise: {"height"},
     Fill: set(),
     Swap: {"owner", "drawers"},
-    Tidy: ALL,
-    Clear: ALL,
+    Tidy: {"height", "drawers"},
+    Clear: {"drawers", "owner"},
+    TidyFor: {"height", "drawers", "owner"},
+    Lower: {"height"},
+    Divide: {"height"},
+    AfterStar: ALL,
+    Again: ALL,
+    BuiltIn: ALL,
+    ByLambda: ALL,
+    Decorated: ALL,
+    Given: ALL,
+    Mutual: ALL,
+    Return: ALL,
+    Shadowed: ALL,
+    Starred: ALL,
+    Static: ALL,
+    WithAll: ALL,
+    Wrapped: ALL,
     Alias: ALL,
     Forget: ALL,
     Later: {"owner"},
@@ -110,7 +299,8 @@ def named(case: object) -> str:
 
 @pytest.mark.parametrize(("command", "fields"), CAPTURED.items(), ids=named)
 def test_the_source_tells_what_a_handler_can_assign(command, fields):
-    """Fields that are assigned by name; everything when the entity goes out of sight."""
+    """Fields that are assigned by name, also in functions of modules that it calls by their names, and in methods and
+    properties; everything when the entity goes out of sight."""
     assert assigned_fields(command.handle, Desk) == fields
 
 
@@ -124,7 +314,8 @@ def test_whatever_is_captured_a_handler_that_raises_leaves_no_trace(command):
 
     handled = image.handle(Record(0, 0, Kind.COMMANDS, 0, encode_commands(rows, "w")))
 
-    assert [outcome.verdict for outcome in handled.outcomes] == ["rejected", "rejected"]
+    failed = "quarantined" if command is Divide else "rejected"
+    assert [outcome.verdict for outcome in handled.outcomes] == [failed, failed]
     assert image.entities["desk"]["d"] == Desk(key="d", drawers=["a", "b"], height=7, owner="ada")
 
 

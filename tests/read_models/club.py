@@ -20,6 +20,22 @@ class Member(Entity, name="member"):
     bio: str = ""
     spoiled: bool = False
 
+    @property
+    def played(self) -> list[tuple[str, int]]:
+        return list(self.points.items())
+
+    def leave(self) -> None:
+        self.points, self.marks, self.bio = {}, [], ""
+
+
+def play(member: Member, game: str, points: int) -> None:
+    member.points[game] = points
+
+
+def add(mark: str, *, to: Member) -> int:
+    to.marks.append(mark)
+    return len(to.marks)
+
 
 class Score(Command[Member, None], name="score"):
     """Points in a game."""
@@ -28,7 +44,7 @@ class Score(Command[Member, None], name="score"):
     points: int
 
     def handle(self, member: Member, ctx: Context) -> None:
-        member.points[self.game] = self.points
+        play(member, self.game, self.points)
 
 
 class Mark(Command[Member, int], name="mark"):
@@ -37,8 +53,7 @@ class Mark(Command[Member, int], name="mark"):
     mark: str
 
     def handle(self, member: Member, ctx: Context) -> int:
-        member.marks.append(self.mark)
-        return len(member.marks)
+        return add(self.mark, to=member)
 
 
 class Leave(Command[Member, None], name="leave"):
@@ -50,7 +65,7 @@ class Leave(Command[Member, None], name="leave"):
         if self.game:
             member.points.pop(self.game, None)
         else:
-            member.points, member.marks, member.bio = {}, [], ""
+            member.leave()
 
 
 class Write(Command[Member, None], name="write"):
@@ -133,7 +148,7 @@ class Players(Lookup[Member, Player], name="players"):
 
 class Best(Ranking[Member, str], name="best"):
     def rows(self, member: Member) -> Iterator[tuple[str, int, str]]:
-        for game, points in member.points.items():
+        for game, points in member.played:
             yield game, points, member.key
 
 

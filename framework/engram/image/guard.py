@@ -2,8 +2,9 @@
 
 Containers and parts note their own changes; what is left are assignments to the entity's own fields. Most handlers
 use their entity only by its fields (`user.posts`, `user.count += 1`), and then their source says which fields they
-can assign: only those are captured, often none. A handler that lets the entity out of sight, by passing it to a
-function or calling a method of it, gets all fields captured. See docs/decisions/0004-undo.md.
+can assign: only those are captured, often none. Methods and properties of the entity, and functions that it is passed
+to by their names, are looked at as well. A handler that lets the entity out of sight in another way, such as in a list,
+gets all fields captured. See docs/decisions/0004-undo.md and 0033-functions-are-followed.md.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from engram.errors import Misuse
 from engram.image.undo import UndoLog, adopt, field_shapes
 from engram.model.entity import Entity
 from engram.model.shape import Shape
-from engram.model.source import Uses, assigned_last, parameter_uses
+from engram.model.source import Asked, Uses, assigned_last, object_uses, parameter_uses
 
 
 class Guard(NamedTuple):
@@ -92,8 +93,10 @@ def captured_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozens
     """Those that must be put back when it raises: not the one that it assigns last of all. For a handler without
     a reply, whose effects nobody looks at after it."""
     assigned, last, shapes = assigned_fields(handle, entity), assigned_last(handle), field_shapes(entity)
-    # What is put into a nested container is looked at after the handler, and that may go wrong.
-    simple = Shape.NESTED not in shapes.values() and entity.__setattr__ is object.__setattr__
+    # What is put into a nested container is looked at after the handler, and that may go wrong. And a method or
+    # property may assign the same field before.
+    nothing_else = all(name in shapes for name, _ in parameter_uses(handle, 1) or ())
+    simple = nothing_else and Shape.NESTED not in shapes.values() and entity.__setattr__ is object.__setattr__
     if assigned is None or last is None or last == "key" or not simple or shapes[last] is not Shape.FIXED:
         return assigned
     return assigned - {last}
@@ -105,8 +108,18 @@ def used_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[s
     return None if uses is None else frozenset(name for name, _ in uses)
 
 
+def changed_fields(handle: Callable[..., Any], entity: type[Entity]) -> frozenset[str] | None:
+    """Those that it can change; None when its source does not tell. What is only looked at changes if it is a
+    container or a part; a container of fixed values not by the question what is in it."""
+    uses, shapes = _field_uses(handle, entity), field_shapes(entity)
+    if uses is None:
+        return None
+    harmless = {(ast.Load, Shape.FIXED), (Asked, Shape.FIXED), (Asked, Shape.FLAT)}
+    return frozenset(name for name, how in uses if (type(how), shapes[name]) not in harmless)
+
+
 def _field_uses(handle: Callable[..., Any], entity: type[Entity]) -> Uses | None:
-    fields, uses = field_shapes(entity), parameter_uses(handle, 1)
+    fields, uses = field_shapes(entity), object_uses(handle, 1, entity)
     if uses is None or any(name not in fields or isinstance(how, ast.Del) for name, how in uses):
         return None
     return uses

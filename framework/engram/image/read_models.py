@@ -18,7 +18,7 @@ from engram.codec.codec import Codec
 from engram.codec.rows import Row, RowCodec
 from engram.errors import Misuse, Quarantined, Unavailable
 from engram.image.columns import NONE, Columns, columns_of, difference, rows_of
-from engram.image.guard import assigned_fields, guard_for, used_fields
+from engram.image.guard import assigned_fields, changed_fields, guard_for, used_fields
 from engram.image.home import Home
 from engram.image.outcome import Outcome, Verdict
 from engram.image.row_index import Index, SearchedRows, SortedRows, TextIndex, index_for
@@ -203,8 +203,8 @@ class _Group:
 
     def concerned(self, command: type[Command[Any, Any]]) -> int:
         """The models whose rows a command can change, a bit for each: all but those that look at other fields."""
-        used = used_fields(command.handle, self.home.cls)
-        return sum(1 << bit for bit, model in enumerate(self.models) if model.looks_at(used))
+        changed = changed_fields(command.handle, self.home.cls)
+        return sum(1 << bit for bit, model in enumerate(self.models) if model.looks_at(changed))
 
     def refresh(self, offset: int) -> None:
         entities, waiting, concerned = self.home.entities, self.waiting, self._concerned
