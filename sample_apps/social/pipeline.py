@@ -74,7 +74,7 @@ class Pipeline:
     # Steps
 
     def _generate(self) -> str:
-        rows = _commands(self._commands, self._users, Random(8), self._sent)
+        rows = what_users_do(self._commands, self._users, Random(8), self._sent)
         schema = pa.schema([(name, pa.string()) for name in ("id", "command", "key", "body")])
         with parquet.ParquetWriter(self._source, schema) as writer:
             while some := list(islice(rows, _ROWS_AT_ONCE)):
@@ -203,7 +203,7 @@ def _expect(what: str, told: Any, found: Any) -> None:
         raise SystemExit(f"{what}: {told}, and not {found}.")
 
 
-def _commands(count: int, users: int, random: Random, sent: Counter[str]) -> Iterator[tuple[str, str, str, str]]:
+def what_users_do(count: int, users: int, random: Random, sent: Counter[str]) -> Iterator[tuple[str, str, str, str]]:
     """Id, command, key and body: first everybody registers, then they follow each other and publish."""
     followed: set[tuple[int, int]] = set()
     for number in range(count):
