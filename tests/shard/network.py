@@ -34,6 +34,7 @@ from engram.shard.requests import (
 from engram.shard.shard import Shard
 from engram.snapshots.base import Loaded, SnapshotStore
 from engram.snapshots.memory import MemorySnapshots
+from engram.worker import NewWorker
 
 from sample_apps.social import app as social
 
@@ -252,6 +253,7 @@ class Network:
         missed_records: int = 100_000,
         cold: Callable[[], Cold] = dict,
         stopwatch: Stopwatch = time.perf_counter,
+        new_worker: NewWorker | None = None,
         log: Log | None = None,
     ) -> Owner:
         """A shard that has not recovered yet; of all partitions if none are named."""
@@ -280,6 +282,7 @@ class Network:
             ),
             cold=cold,
             stopwatch=stopwatch,
+            new_worker=new_worker,
         )
         owner = Owner(shard, line, self.log)
         self.owners.append(owner)
