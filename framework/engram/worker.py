@@ -57,6 +57,10 @@ class ThreadWorker:
 
     def submit(self, job: Job) -> None:
         self._jobs.put(job)
+        if self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)

@@ -62,9 +62,11 @@ class MemoryTransport:
         self.sent: list[tuple[bytes, Response]] = []
         self.announced: list[ShardStatus] = []
         self.announced_for: list[ShardStatus] = []  # by somebody who watches the shard
+        self.waits_ms: list[int] = []  # how long it was to wait at most, each time
         self.closed = False
 
     def poll(self, watch: Watch, timeout_ms: int) -> list[Incoming]:
+        self.waits_ms.append(timeout_ms)
         taken = list(self.requests)
         self.requests.clear()
         return taken

@@ -108,6 +108,38 @@ def test_only_partitions_with_news_are_read(network: Network, monkeypatch: pytes
     assert set(read) == {network.home("ada")}
 
 
+def test_after_a_lone_command_the_log_is_not_looked_into_at_once(network: Network):
+    """Whoever waits for the reply may be waiting for the processor. After many there may well be more; after nothing
+    the shard sleeps until something rings."""
+    owner = network.start()
+    network.settle(owner)
+    owner.step()
+    waits = []
+    for commands in (1, 0, 100, 0):
+        for number in range(commands):
+            network.send("ada", Register(name=str(number)))
+        owner.step()
+        owner.shard.step()
+        waits.append(owner.line.waits_ms[-1])
+
+    assert 0 < waits[0] < 10
+    assert waits[2] == 0
+    assert min(waits[1], waits[3]) > 100
+
+
+def test_a_record_of_which_nobody_has_told_is_found_after_a_lone_command(network: Network):
+    """A log may give fewer records than it has, and rings only for what comes."""
+    owner = network.start()
+    network.settle(owner)
+    network.send("ada", Register(name="Ada"))
+    owner.step()
+    network.send("ada", Publish(text="one"))
+    owner.shard._watch.clear()
+    owner.shard.step()
+
+    assert owner.image(network.home("ada")).offset == network.log.end(network.home("ada"))
+
+
 def test_a_log_that_could_not_be_read_is_read_again(network: Network):
     """Its watch has rung once, for a record that is still to be handled."""
     owner = network.start()

@@ -175,10 +175,11 @@ class SqliteLog:
                 "insert into record (id, kind, time, payload, origin_partition, origin) values (?, ?, ?, ?, ?, ?)",
                 rows,
             )
-            self._sql.executemany(
-                "insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(*event[:8], event.body.decode(), event.root) for event in events],
-            )
+            if events:
+                self._sql.executemany(
+                    "insert or ignore into event values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    [(*event[:8], event.body.decode(), event.root) for event in events],
+                )
         self._wake.wake_all()
         return offsets
 

@@ -51,6 +51,8 @@ class AwaitedReplies:
                 gathering.put(number, recent[position.index])
             else:
                 self._waiting.setdefault(record, {})[position.index] = _Waiting(command, gathering, number)
+        if gathering.complete:  # a single command's reply comes together with the word that it is logged
+            return gathering.results
         asking = _Asking(loop.time() + max(seconds, 0), commands, gathering, self._ask)
         try:
             await gathering.wait()

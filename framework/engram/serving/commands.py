@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -149,11 +149,12 @@ class CommandsDoor:
             await appended.wait()
         finally:
             self._appending -= len(submitted)
-        acknowledged: Counter[str] = Counter()
+        acknowledged: defaultdict[str, int] = defaultdict(int)
         for _, envelope, (_, number) in submitted:
             position = appended.results[number]
             if isinstance(position, Position):
-                await self._spans.logged(envelope.name, envelope.key, position, began)
+                if began:
+                    await self._spans.logged(envelope.name, envelope.key, position, began)
                 acknowledged[envelope.name] += 1
                 self._on_logged(position)
         for name, count in acknowledged.items():

@@ -32,6 +32,10 @@ class Gathering(Generic[T]):
             if not self._missing:
                 self.give_up()
 
+    @property
+    def complete(self) -> bool:
+        return not self._missing
+
     def missing(self) -> Iterator[int]:
         return (number for number, result in enumerate(self.results) if result is None)
 

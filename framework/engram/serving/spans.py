@@ -53,7 +53,7 @@ class GatewaySpans(AskingSpans):
         return traced
 
     def begin(self) -> int:
-        """When something began, in nanoseconds."""
+        """When something began, in nanoseconds; 0 if nobody wants to know."""
         return 0 if self._tracer is None else time.time_ns()
 
     async def logged(self, name: str, key: str, position: Position, began: int) -> None:

@@ -41,8 +41,9 @@ _logger = structlog.get_logger()
 Send = Callable[[bytes, Response], None]
 
 
-def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send, spans: HandlingSpans | None = None) -> bool:
-    """Handles what is new in the partition, up to a bound. True when there may be more.
+def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send, spans: HandlingSpans | None = None) -> int:
+    """Handles what is new in the partition, up to a bound; how much it was, records and commands. There may be more,
+    unless it was nothing.
 
     The writers get their replies, and effects go to the outbox. Stops the partition at a record of a newer
     epoch, or one that cannot be decoded.
@@ -70,12 +71,12 @@ def handle_new(owned: Owned, log: Log, outbox: Outbox, send: Send, spans: Handli
     except (Corrupt, Fenced) as problem:
         owned.stop(problem)
         _logger.error("partition_stopped", partition=owned.partition, problem=str(problem))
-        return False
+        return 0
     except Unavailable as problem:
         _logger.warning("log_unavailable", partition=owned.partition, problem=str(problem))
         owned.unsure = True
-        return False
-    return commands > 0
+        return 0
+    return commands
 
 
 def _report_failures(owned: Owned, offset: int, handled: Handled) -> None:

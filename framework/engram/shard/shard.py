@@ -52,6 +52,11 @@ from engram.worker import NewWorker, ThreadWorker, take_short_turns
 # How long a shard sleeps at most. Appends and requests wake it at once; this is for what nobody tells it.
 _NAP_MS = 500
 _ANNOUNCE_MS = 500
+# After so few records and commands the log is not looked into again at once, but after this time, or when its watch
+# rings, as it does for whatever comes. Whoever waits for their replies may be waiting for this processor, too: to look
+# takes as long as one command. What a ring could be missing for, waits so long at most.
+_FEW = 32
+_LOOK_AGAIN_MS = 5
 # Entities gone through for new read models between two looks at the watch.
 _BUILD_AT_ONCE = 20
 # Encoding so many takes a few milliseconds; a turn that handles commands makes fewer.
@@ -146,6 +151,7 @@ class Shard:
         self._announced = 0
         self._cool_after = 0
         self._busy = True
+        self._few = False  # whether what keeps it busy is no more than a look whether there is more
         self._looked = 0  # into the log, by the clock
         self._look_anew = True  # at the log, whether its watch has rung or not
         self._stop: Stop | None = None
@@ -297,7 +303,8 @@ class Shard:
             self._serve(incoming)
         if self._busy or self._look_anew or self._has_rung() or self._clock() - self._looked >= _NAP_MS:
             before, started = self._handled(), self._stopwatch()
-            self._busy = self._handle_new()
+            handled = self._handle_new()
+            self._busy, self._few = handled > 0, handled <= _FEW
             self._snapshotting.note_handled(self._handled() - before, self._stopwatch() - started)
         if self._policy.hot_entities:
             self._cool()
@@ -315,7 +322,7 @@ class Shard:
         try:
             for owned in self.owned.values():
                 if owned.image.cool(self._policy.hot_entities, _COOLED_AT_ONCE):
-                    self._busy = True
+                    self._busy, self._few = True, False
         except OSError as problem:
             _logger.error("spill_failed", problem=str(problem), hint="entities stay in memory meanwhile")
             self._cool_after = self._clock() + _SPILL_PAUSE_MS
@@ -325,8 +332,10 @@ class Shard:
         self._turn(self._transport.poll(self._watch, 0))
 
     def _nap(self) -> int:
-        if self._busy or any(owned.copying or owned.building for owned in self._serving()):
+        if any(owned.copying or owned.building for owned in self._serving()):
             return 0
+        if self._busy:
+            return _LOOK_AGAIN_MS if self._few else 0
         moments = [owned.image.timers.next_due() for owned in self._serving() if not self._told(owned)]
         nearest = min(filter(None, [self._questions.next_deadline(), *moments]), default=None)
         looked_at = self._orders or any(owned.taking.waits for owned in self._serving())
@@ -355,22 +364,22 @@ class Shard:
         else:
             self._questions.ask(incoming, request, self.owned[request.partition])
 
-    def _handle_new(self) -> bool:
+    def _handle_new(self) -> int:
         # Cleared before reading: what is appended from here on wakes the next turn.
         self._watch.clear()
         self._looked = self._clock()
-        busy = False
+        handled = 0
         self._look_anew = self._flusher.full
         if self._look_anew:
-            return busy
+            return 0
         for owned in self._with_news():
-            busy |= handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send, self._spans)
+            handled += handle_new(owned, self._log, self._outboxes[owned.partition], self._transport.send, self._spans)
             self._look_anew |= owned.unsure
             if owned.state != "serving":
                 self._flusher.drop(owned.partition)
                 self._taken = self._clock()
                 self._announced = 0  # tell the registry now, not in its turn
-        return busy
+        return handled
 
     def _with_news(self) -> list[Owned]:
         serving = self._serving()
