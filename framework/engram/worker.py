@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,12 +13,22 @@ from typing import Protocol
 # the lock often and briefly, then takes half as long again beside a busy shard, and slows it for that long.
 _TURN_S = 0.001
 
+# The kernel makes about 0.16 ms of it, in which a thread that was woken takes the lock and handles a command. To let
+# the lock go for a moment is too short: this thread has it again before the other one is awake.
+_GIVEN_WAY_S = 1e-4
+
 Job = Callable[[], None]
 
 
 def take_short_turns() -> None:
     """For a process whose main thread is always busy, and has others beside it."""
     sys.setswitchinterval(_TURN_S)
+
+
+def give_way() -> None:
+    """For who has woken another thread and goes on: that one would wait for Python's lock until this one blocks, or its
+    turn ends."""
+    time.sleep(_GIVEN_WAY_S)
 
 
 class Worker(Protocol):

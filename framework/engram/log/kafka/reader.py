@@ -20,6 +20,7 @@ from engram.log.kafka.form import origin_of, records_of
 from engram.log.kafka.problems import explain
 from engram.log.kafka.settings import KafkaSettings
 from engram.log.memory import bounded
+from engram.worker import give_way
 
 T = TypeVar("T")
 
@@ -328,6 +329,7 @@ class Tail:
                     window.add(new)
         if fetched:
             self._on_new()
+            give_way()
 
     def _find_lost(self) -> None:
         """Kafka does not have what comes next in some partition: which, and what it has instead."""
