@@ -4,7 +4,7 @@ Open loop: a command is sent when its time has come, whether others are still wa
 time, so a pause is seen by all that should have come in it. The gateway's service without HTTP, a shard in a process of
 its own, everything on. The maximum is what 256 senders get through that wait for their replies. Beside it, what is hard
 to go below: a round trip to Redis and an fsync, one after the other and at the slowest rate (what has slept takes
-longer); and a micro-batch of Spark's.
+longer); what a record takes through Kafka by a client in C; and a micro-batch of Spark's.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from engram.dev.kafka import Brokers
 from engram.model.command import Command
 from engram.serving.service import Service
 
+from bench.kafka_alone import through_kafka
 from bench.redis_server import redis_server
 from bench.result import Aim, Result, Row
 from bench.served import served
@@ -65,6 +66,9 @@ def measure() -> Result:
             for name, url in (("SQLite", ""), ("Kafka", brokers.url("latency"))):
                 print(f"  {name} ...", flush=True)
                 p50[name] = uvloop.run(_measure_log(result, floor, name, url))
+            acknowledged, read = through_kafka(brokers, ROUND_TRIPS)
+            _add(result, "Kafka alone, a client in C, one after the other, until it is logged", acknowledged)
+            _add(result, "Kafka alone, a client in C, one after the other, until a reader has it", read)
         lowest = floor.add_to(result)
     with spark() as session:
         _add(result, "Spark micro-batch that does nothing", micro_batches(session), cuts=(50,))

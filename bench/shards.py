@@ -185,7 +185,7 @@ def _run(line: Connection, url: str, folder: Path, told: _Told, *, number: int, 
                 shard.step(wait=False)
                 told.handled[number] = sum([owned.image.handled for owned in shard.owned.values()])
                 told.published[number] = min([owned.taking.published for owned in shard.owned.values()])
-    except (EOFError, BrokenPipeError):
+    except (EOFError, ConnectionError):
         shard.close()
 
 

@@ -7,15 +7,18 @@ is part of it, appending is not (see `logs`, `pipeline`). The rivals get their J
 A snapshot of a million tweets takes longer than a round. So with the most keys there are also **cycles** without a
 break: from where every partition has had a snapshot to where every one has had the next, with the pause that the policy
 makes between them; all that a snapshot costs is in each. That is what counts there, with the processor's time that it
-took: of the shards' own threads, and of those beside them. Two shards are fed apart there: the log has always something
-for each, so that none waits for the other one's snapshots. The rounds before are those in which the first snapshot, of
-everything, is taken and written.
+took: of the shards' own threads, and of those beside them. Between the laps of one shard the bare loop handles the same
+commands: after fifty million each tweet has more urls, in more places of memory, than after two million, and both are
+slower for that. Two shards are fed apart there: the log has always something for each, so that none waits for the other
+one's snapshots. The rounds before are those in which the first snapshot, of everything, is taken and written.
 
 Two bare loops in processes of their own, each with half the keys, tell what two cores of this machine give at all.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import statistics
 import tempfile
@@ -36,7 +39,7 @@ from bench.rivals import Handle, eventsourcing_library, write_back, write_throug
 from bench.shards import Shards, Work, shards
 from bench.side_by_side import side_by_side
 from bench.spark_rivals import spark, transform_with_state
-from bench.workload import Bare, Sender, app, bare_texts, every_tweet, traffic
+from bench.workload import Bare, Sender, Sent, app, bare_texts, every_tweet, traffic
 
 KEYS = (100, 10_000, 1_000_000)
 MEASURED = 400_000
@@ -48,7 +51,8 @@ CYCLES = 3
 LONGEST = 600  # laps of all cycles: nobody waits for a snapshot that does not come
 _RECORDS_AT_ONCE = 200
 _CYCLE = ", over a cycle"
-_PAIR = "bare loop, 2 processes"
+_BARE = "bare loop"
+_PAIR = f"{_BARE}, 2 processes"
 
 Rates = dict[str, list[float]]
 Worked = dict[str, list[Work]]
@@ -70,7 +74,7 @@ def measure() -> Result:
                 beside = [100 * each.beside / each.seconds for each in cycles]
                 result.rows.append(Row.of(f"{keys:>9,} keys  {case}, shards' own threads", own, "% of a core"))
                 result.rows.append(Row.of(f"{keys:>9,} keys  {case}, threads beside them", beside, "% of a core"))
-            ratios[keys] = _ratio(_steady(rates, 1), rates["bare loop"])
+            ratios[keys] = _ratio(_steady(rates, 1), rates.get(f"{_BARE}{_CYCLE}", rates[_BARE]))
     _add_aims(result, rates, ratios)
     return result
 
@@ -100,10 +104,14 @@ def _rates(keys: int, brokers: Brokers, session: Any) -> tuple[Rates, Worked]:
                 rates.setdefault(case, []).append(len(commands) / running.seconds())
         if keys == KEYS[-1]:
             laps = Laps([Sender(PARTITIONS).entries(commands) for commands in rounds])
+            beside: Iterator[float] = _seconds_of(rivals[0][1], rounds)
             for case, log, _, running in ours:
                 print(f"  {case}, {CYCLES} cycles ...", flush=True)
-                cycles = worked[f"{case}{_CYCLE}"] = _over_cycles(log, running, laps)
+                cycles, bare = _over_cycles(log, running, laps, beside)
+                worked[f"{case}{_CYCLE}"] = cycles
                 rates[f"{case}{_CYCLE}"] = [each.commands / each.seconds for each in cycles]
+                rates.setdefault(f"{_BARE}{_CYCLE}", bare)
+                beside = itertools.repeat(math.inf)  # one is compared with it
         for commands in rounds[:SPARK_REPETITIONS]:
             found = transform_with_state(session, bare_texts(commands[:SLOW]))
             rates.setdefault("Spark, transformWithStateInPandas", []).append(found)
@@ -113,7 +121,8 @@ def _rates(keys: int, brokers: Brokers, session: Any) -> tuple[Rates, Worked]:
 def _ours(keys: int, folder: Path, brokers: Brokers) -> Iterator[tuple[str, str, int]]:
     for number in (1, 2):
         yield f"engram, SQLite, {_many(number)}", f"sqlite:{folder}/{number}.db", number
-    yield "engram, Kafka, 1 shard", brokers.url(f"throughput-{keys}"), 1
+    for number in (1, 2):
+        yield f"engram, Kafka, {_many(number)}", brokers.url(f"throughput-{keys}-{number}"), number
 
 
 def _many(shards: int) -> str:
@@ -132,21 +141,25 @@ def _append(log: Log, entries: Sequence[Entry]) -> None:
         log.append(entries[start : start + _RECORDS_AT_ONCE])
 
 
-def _over_cycles(log: Log, running: Shards, laps: Laps) -> list[Work]:
-    """What they have done, each time from one snapshot of every partition to the next. Not from the first one: what
-    that took of the shard's time is told by the first commands, which are slower than those that come."""
+def _over_cycles(log: Log, running: Shards, laps: Laps, beside: Iterator[float]) -> tuple[list[Work], list[float]]:
+    """What they have done, each time from one snapshot of every partition to the next, and the rate of who handles the
+    same laps `beside` them, in so many seconds each. Not from the first snapshot: what that took of the shard's time is
+    told by the first commands, which are slower than those that come."""
     cycles: list[Work] = []
-    cycle = Work()
+    rates: list[float] = []
+    cycle, seconds = Work(), []
     had = 0
     for _ in range(LONGEST):
         _append(log, laps.next())
         cycle += running.until_one_is_done()
+        seconds.append(next(beside))
         if running.snapshots > max(had, 1):
             if had:
                 cycles.append(cycle)
-            cycle, had = Work(), running.snapshots
+                rates.append(len(seconds) * MEASURED / sum(seconds))
+            cycle, seconds, had = Work(), [], running.snapshots
         if len(cycles) == CYCLES:
-            return cycles
+            return cycles, rates
     raise SystemExit(f"No {CYCLES + 2} snapshots of every partition within {LONGEST * MEASURED:,} commands.")
 
 
@@ -154,7 +167,7 @@ def _rivals(keys: int, stack: ExitStack, folder: Path) -> Iterator[tuple[str, Ha
     """Each with a name, and how many commands it is given at a time."""
     bare = Bare()
     bare.handle(bare_texts(list(every_tweet(keys))))
-    yield "bare loop", bare.handle, MEASURED
+    yield _BARE, bare.handle, MEASURED
     for case, make in (
         ("Redis write-through, redis-py", write_through),
         ("Redis write-through, hand-packed", write_through_packed),
@@ -167,6 +180,12 @@ def _rivals(keys: int, stack: ExitStack, folder: Path) -> Iterator[tuple[str, Ha
     yield "eventsourcing library, in memory", eventsourcing_library(memory), SLOW
     sqlite = {"PERSISTENCE_MODULE": "eventsourcing.sqlite", "SQLITE_DBNAME": str(folder / "rival.db")}
     yield "eventsourcing library, SQLite", eventsourcing_library(sqlite), SLOW
+
+
+def _seconds_of(handle: Handle, rounds: Sequence[Sequence[Sent]]) -> Iterator[float]:
+    """Lap after lap, for as long as somebody asks."""
+    for texts in itertools.cycle([bare_texts(commands) for commands in rounds]):
+        yield len(texts) / _rate_of(handle, texts)
 
 
 def _rate_of(handle: Handle, texts: list[bytes]) -> float:
