@@ -332,14 +332,13 @@ class Shard:
         self._turn(self._transport.poll(self._watch, 0))
 
     def _nap(self) -> int:
-        if any(owned.copying or owned.building for owned in self._serving()):
+        if (self._busy and not self._few) or any(owned.copying or owned.building for owned in self._serving()):
             return 0
-        if self._busy:
-            return _LOOK_AGAIN_MS if self._few else 0
         moments = [owned.image.timers.next_due() for owned in self._serving() if not self._told(owned)]
         nearest = min(filter(None, [self._questions.next_deadline(), *moments]), default=None)
         looked_at = self._orders or any(owned.taking.waits for owned in self._serving())
         longest = min(_ORDERED_NAP_MS if looked_at else _NAP_MS, self._missed.nap_ms)
+        longest = min(longest, _LOOK_AGAIN_MS) if self._busy else longest
         return longest if nearest is None else max(0, min(longest, nearest - self._clock()))
 
     def _serve(self, incoming: Incoming) -> None:
