@@ -24,8 +24,8 @@ from tests.testing import broken
 ROOT = Path(__file__).parents[2]
 FEW = settings(max_examples=5, stateful_step_count=12)
 SHRUNK = settings(max_examples=100, stateful_step_count=8, database=None, report_multiple_bugs=False)
-# To shrink takes the most time, and one test of it is enough. The first failure ends it: a fault that one history in fifty
-# shows was not met by a hundred of them one time in eight.
+# To shrink takes the most time, and one test of it is enough. The first failure ends it: a fault that one history in
+# fifty shows was not met by a hundred of them one time in eight.
 AS_FOUND = settings(SHRUNK, max_examples=2000, phases=[Phase.generate])
 
 TestLibrary = machine(broken.app, broken.Put, broken.Lend, keys=broken.KEYS).TestCase
