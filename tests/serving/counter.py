@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engram import App, Command, Context, Entity, Query, Rejected, Tally
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +42,22 @@ class Fail(Command[Counter, None], name="fail"):
         raise ZeroDivisionError("the machine is on fire")
 
 
+class Mark(Command[Counter, None], name="mark"):
+    """Its validator refuses what it has made itself, when that is as long as it may be."""
+
+    text: str
+
+    @field_validator("text")
+    @classmethod
+    def marked(cls, text: str) -> str:
+        if len(text) > 5:
+            raise ValueError("too long")
+        return f"{text}!"
+
+    def handle(self, counter: Counter, ctx: Context) -> None:
+        pass
+
+
 class Value(Query[Counter, int], name="value"):
     """The value, times a factor."""
 
@@ -73,4 +89,4 @@ class Values(Tally[Counter], name="values"):
         yield "all", counter.value
 
 
-app = App("counters", commands=[Add, Fail], queries=[Value, Break, Meddle], read_models=[Values])
+app = App("counters", commands=[Add, Fail, Mark], queries=[Value, Break, Meddle], read_models=[Values])

@@ -74,6 +74,22 @@ def test_what_is_wrong_with_one_is_told_in_its_place_and_the_others_stand(counte
     assert _value(counters, "batch-mixed") == 2
 
 
+def test_what_could_not_be_read_back_is_not_logged(counters: RunningApp):
+    """Alone or among others: a command that its own validator refuses once it was written would stop the partition."""
+    ends = [counters.log.end(partition) for partition in range(counters.log.partitions)]
+    alone = counters.http.post("/api/counters/counter/commands/mark", params={"key": "m"}, json={"text": "12345"})
+    refused, good = counters.http.post(
+        BATCH, json=[{"command": "mark", "key": "m", "body": {"text": text}} for text in ("12345", "1234")]
+    ).json()["replies"]
+
+    for problem in (alone.json(), refused["problem"]):
+        assert (problem["status"], problem["type"]) == (422, "urn:engram:misuse")
+        assert "does not survive being logged" in problem["detail"]
+        assert "too long" in problem["detail"]
+    assert good["reply"] is None
+    assert sum(counters.log.end(partition) for partition in range(counters.log.partitions)) == sum(ends) + 1
+
+
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [

@@ -29,6 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from tests.serving.counter import app as counters
 from tests.spark.ledger import app
 from tests.spark.quick import QUICK, QUICK_OPTIONS
 from tests.spark.running import ROOT, START_S, eventually
@@ -277,6 +278,16 @@ def test_packing_loses_and_reorders_nothing(stretches: list[tuple[int, int]]):
         assert [row["first"] for row in of_partition] == [sum(counts[:i]) for i in range(len(counts))]
         assert all(0 < count <= 1000 for count in counts)
         assert sum(counts) == places.count(partition)
+
+
+def test_what_could_not_be_read_back_is_a_bad_row():
+    """As at the gateway: in the log, its record would stop the partition."""
+    checker = RowChecker(Codec(counters), PARTITIONS)
+
+    assert checker.check("1", "mark", "m", '{"text":"1234"}').body == b'{"text":"1234!"}'
+    refused = checker.check("2", "mark", "m", '{"text":"12345"}')
+    assert (refused.partition, refused.body) == (BAD, b"")
+    assert "too long" in refused.problem
 
 
 @given(st.one_of(st.none(), st.text(max_size=20)), st.one_of(st.none(), st.text(max_size=20)), st.text(max_size=30))

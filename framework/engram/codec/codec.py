@@ -113,6 +113,15 @@ class Codec:
         found = whole(boundary) if isinstance(boundary, msgspec.Struct) else boundary
         return found.__pydantic_serializer__.to_json(found)
 
+    def encode_command(self, command: Command[Any, Any]) -> bytes:
+        """The fields of a command that goes into the log. Raises `Corrupt` for one that would not be read back there:
+        its record would stop the partition."""
+        outgoing = self.outgoing_commands[type(command)]
+        try:
+            return outgoing.encode(command)
+        except ValueError as problem:
+            raise Corrupt(f"{type(command).__name__} version {outgoing.version}: {_short(problem)}") from problem
+
     def decode_command(self, name: str, version: Version, body: bytes) -> Command[Any, Any]:
         return self._type("command", self._commands, name).decode(version, body)  # type: ignore[no-any-return]
 
@@ -124,7 +133,7 @@ class Codec:
 
     @cached_property
     def outgoing_commands(self) -> dict[type[Any], Outgoing]:
-        """How what a handler sends or schedules is encoded."""
+        """How commands are encoded that go into the log: what a handler sends or schedules, and what clients send."""
         return {cls: outgoing(cls, self._versions[cls]) for cls in self.app.commands.values()}
 
     @cached_property

@@ -257,7 +257,7 @@ def check_key(key: str) -> None:
     if not key:
         raise Misuse("The key is empty: name the entity that the command is for.")
     try:
-        size = len(key.encode())
+        size = len(key) if key.isascii() else len(key.encode())
     except UnicodeEncodeError:
         raise Misuse("The key is not valid Unicode text (a lone surrogate).") from None
     if size > KEY_BYTES:

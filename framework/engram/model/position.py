@@ -22,7 +22,11 @@ class Position(NamedTuple):
     index: int  # type: ignore[assignment]  # a field, not tuple.index
 
     def __str__(self) -> str:
-        return f"{self.partition}:{self.offset}.{self.index}"
+        return self.written().decode()
+
+    def written(self) -> bytes:
+        """The same as bytes."""
+        return b"%d:%d.%d" % self
 
     @classmethod
     def parse(cls, token: str) -> Position:

@@ -11,7 +11,6 @@ from starlette.requests import Request
 
 from engram.errors import Denied, EngramError, Misuse
 from engram.model.app import App
-from engram.model.command import Command
 from engram.model.principal import Principal
 from engram.serving.commands import CommandId, Given
 from engram.serving.guard import Guard
@@ -36,7 +35,7 @@ _entry = msgspec.json.Decoder(_Entry).decode
 class BatchReader:
     """Reads batches for one app. `checked_key` raises `Misuse` for a key that is none."""
 
-    def __init__(self, app: App, checked_key: Callable[[str, Command[Any, Any]], str]) -> None:
+    def __init__(self, app: App, checked_key: Callable[[str, type[Any]], str]) -> None:
         self._commands = app.commands
         self._checked_key = checked_key
 
@@ -65,24 +64,29 @@ class BatchReader:
         found: list[Given | Problem] = []
         for place, entry in enumerate(entries):
             id_ = None if batch is None else CommandId(f"{batch.session}.{place}", batch.sequence)
-            found.append(self._read(entry, id_, request, guard))
+            try:
+                found.append(self._read(entry, id_, principal, guard))
+            except Denied as problem:
+                found.append(error_content(guard.refusal(problem, request)))
         return found
 
-    def _read(self, raw: msgspec.Raw, id_: CommandId | None, request: Request, guard: Guard) -> Given | Problem:
+    def _read(
+        self, raw: msgspec.Raw, id_: CommandId | None, principal: Principal | None, guard: Guard
+    ) -> Given | Problem:
         try:
             entry = _entry(raw)
             cls = self._commands.get(entry.command)
             if cls is None:
                 return unknown_content("command", entry.command, list(self._commands))
             command = cls.__pydantic_validator__.validate_json(bytes(entry.body))
-            key = self._checked_key(entry.key, command)
-            principal = guard.check(request, command, key)
+            key = self._checked_key(entry.key, cls)
+            guard.check(principal, command, key)
             return Given(key, command, id_, checked_idempotency_key(entry.idempotency_key, principal))
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             return problem_content(422, "invalid_fields", f"The entry does not fit: {problem}.")
         except ValidationError as problem:
             return validation_content(problem)
-        except Denied as problem:
-            return error_content(guard.refusal(problem, request))
+        except Denied:
+            raise
         except EngramError as problem:
             return error_content(problem)

@@ -40,11 +40,12 @@ def one_command(service: Service, guard: Guard, cls: type[Command[Any, Any]]) ->
         wait, seconds = read_wait(parameters, "reply", "log", "effects"), read_seconds(parameters)
         command = cls.__pydantic_validator__.validate_json(await read_body(request, guard.body_bytes) or b"{}")
         key = service.checked_key(parameters.get("key", ""), command)
-        principal = guard.check(request, command, key)
+        principal = request.state.principal
+        guard.check(principal, command, key)
         command_id, idempotency_key = read_command_id(request, principal), read_idempotency_key(request, principal)
         if wait == "log":
             position = await service.submit(key, command, command_id=command_id, idempotency_key=idempotency_key)
-            response = json_response(202, b'{"position":"%s"}' % str(position).encode(), position)
+            response = json_response(202, b'{"position":"%s"}' % position.written(), position)
             return bounds.carry(request, response, bounds.of(position))
         began = time.monotonic()
         position, outcome = await service.send(
@@ -56,7 +57,7 @@ def one_command(service: Service, guard: Guard, cls: type[Command[Any, Any]]) ->
         elif wait == "effects":
             try:
                 token = bounds.of(*await service.settle(position, seconds=seconds - (time.monotonic() - began)))
-                content = outcome.body, str(position).encode(), str(token).encode()
+                content = outcome.body, position.written(), str(token).encode()
                 response = json_response(200, b'{"reply":%s,"position":"%s","token":"%s"}' % content, position)
             except Unsettled as problem:
                 response = of_error(problem, position=str(position), reply=json.loads(outcome.body))
@@ -70,7 +71,7 @@ def one_command(service: Service, guard: Guard, cls: type[Command[Any, Any]]) ->
 def many_commands(service: Service, guard: Guard) -> Endpoint:
     """The route of the app for many commands in one request: each has its reply, or its problem, in its place."""
     bounds = Bounds(service.log)
-    reader = BatchReader(service.app, service.checked_key)
+    reader = BatchReader(service.app, service.commands.checked_key)
 
     async def endpoint(request: Request) -> Response:
         parameters = read_parameters(request, {"wait", "timeout"})
@@ -94,14 +95,14 @@ def many_commands(service: Service, guard: Guard) -> Endpoint:
 
 
 def _content(result: Handled | Position | EngramError | Problem) -> bytes:
+    if isinstance(result, Handled) and result.outcome.verdict is Verdict.REPLY:  # by far the most common
+        return _replied(result.outcome, result.position)
     match result:
-        case Handled(position, outcome) if outcome.error is None:
-            return _replied(outcome, position)
         case Handled(position, outcome):
             assert outcome.error is not None
             return b'{"problem":%s}' % written(error_content(outcome.error, position=str(position)))
         case Position():
-            return b'{"position":"%s"}' % str(result).encode()
+            return b'{"position":"%s"}' % result.written()
         case EngramError():
             return b'{"problem":%s}' % written(error_content(result))
         case _:
@@ -109,7 +110,7 @@ def _content(result: Handled | Position | EngramError | Problem) -> bytes:
 
 
 def _replied(outcome: Outcome, position: Position) -> bytes:
-    return b'{"reply":%s,"position":"%s"}' % (outcome.body, str(position).encode())
+    return b'{"reply":%s,"position":"%s"}' % (outcome.body, position.written())
 
 
 def _refused(outcome: Outcome, position: Position) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -68,6 +68,7 @@ class CommandsDoor:
         spans: GatewaySpans,
         on_logged: Callable[[Position], None],
     ) -> None:
+        """`on_logged` hears of those that were sent together once for each partition: of the last one."""
         self._codec = codec
         self._partitions = log.partitions
         self._router = router
@@ -81,7 +82,7 @@ class CommandsDoor:
         self._group = GroupCommit(log, writer=writer, clock=clock, on_settled=self._settled)
         self._free: deque[CommandId] = deque()
         self._sessions = 0
-        self._keys = Keys(codec.app)
+        self.checked_key = Keys(codec.app).checked
 
     async def submit(self, commands: Sequence[Given]) -> list[Position | EngramError]:
         """Returns once they are durable, with the position of each, or why it was not logged."""
@@ -105,10 +106,6 @@ class CommandsDoor:
                 found.append(outcome if isinstance(outcome, EngramError) else Handled(position, outcome))
         self._give_back(commands, ids, found)
         return found
-
-    def checked_key(self, key: str, asked: type[Any]) -> str:
-        """The key of the entity that this is for; what is shared has one of its own."""
-        return self._keys.checked(key, asked)
 
     def borrow(self) -> CommandId:
         """An id that nobody else has; give it back when the outcome is known."""
@@ -149,30 +146,34 @@ class CommandsDoor:
             await appended.wait()
         finally:
             self._appending -= len(submitted)
-        acknowledged: defaultdict[str, int] = defaultdict(int)
+        results: list[Position | EngramError] = appended.results  # type: ignore[assignment]  # none is missing
+        acknowledged: dict[str, int] = {}
+        furthest: dict[int, Position] = {}
         for _, envelope, (_, number) in submitted:
-            position = appended.results[number]
+            position = results[number]
             if isinstance(position, Position):
                 if began:
                     await self._spans.logged(envelope.name, envelope.key, position, began)
-                acknowledged[envelope.name] += 1
-                self._on_logged(position)
+                acknowledged[envelope.name] = acknowledged.get(envelope.name, 0) + 1
+                furthest[position.partition] = position  # those of a partition were appended in this order
         for name, count in acknowledged.items():
             self._metrics.acknowledged(name, count)
-        return appended.results  # type: ignore[return-value]  # none is missing
+        for position in furthest.values():
+            self._on_logged(position)
+        return results
 
     def _envelope(self, given: Given, id_: CommandId) -> Envelope:
         """Raises `Misuse` for a key that can name no entity, and for a command that does not survive being logged: what
         a shard cannot decode would stop its partition."""
         command = given.command
-        key = self.checked_key(given.key, type(command))
-        name, version = command.__engram__.name or "", self._codec.version_of(type(command))
-        body = self._codec.encode_body(command)
+        cls = type(command)
+        key = self.checked_key(given.key, cls)
         try:
-            self._codec.decode_command(name, version, body)
+            body = self._codec.encode_command(command)
         except Corrupt as problem:
             raise Misuse(f"The command does not survive being logged, so it was not: {problem}") from problem
-        return Envelope(name, version, key, body, *id_, given.idempotency_key)
+        name, version = command.__engram__.name or "", self._codec.version_of(cls)
+        return Envelope(name, version, key, body, id_.session, id_.sequence, given.idempotency_key)
 
     def _settled(self, settled: Settled) -> None:
         """On an appending thread: one hop to the event loop for a whole append."""

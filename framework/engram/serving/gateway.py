@@ -147,7 +147,8 @@ def _query(service: Service, guard: Guard, cls: type[Query[Any, Any]]) -> Endpoi
             parameters = read_parameters(request, _QUERY_PARAMETERS)
             query = cls.__pydantic_validator__.validate_json(await read_body(request, guard.body_bytes) or b"{}")
         key = service.checked_key(parameters.get("key", ""), query)
-        principal = guard.check(request, query, key)
+        principal = request.state.principal
+        guard.check(principal, query, key)
         seconds = read_seconds(parameters)
         bound = bounds.asked(request, parameters.get("at_least"))
         last = request.headers.get("last-event-id") or None
@@ -169,9 +170,7 @@ def _query(service: Service, guard: Guard, cls: type[Query[Any, Any]]) -> Endpoi
         if not isinstance(answer, Answer):
             return guard.stream(request, answer)
         position = Position(answer.partition, answer.offset, answer.index)
-        response = json_response(
-            200, b'{"answer":%s,"position":"%s"}' % (answer.body, str(position).encode()), position
-        )
+        response = json_response(200, b'{"answer":%s,"position":"%s"}' % (answer.body, position.written()), position)
         return bounds.carry(request, response, bounds.of(position), kept=bound.explicit or bool(bound.token.offsets))
 
     return endpoint
@@ -189,7 +188,7 @@ def _read_model(service: Service, guard: Guard, cls: type[ReadModel]) -> Endpoin
         if place_name not in parameters:
             raise Misuse(f"Where to look is missing: write {place_name}=...")
         place, seconds = parameters[place_name], read_seconds(parameters)
-        guard.check(request, model, place)
+        guard.check(request.state.principal, model, place)
         most = MAX_WATCHED_ROWS if streamed else MAX_PAGE_ROWS
         limit = int(read_number(parameters, "limit", PAGE_ROWS, least=1, most=most))
         bound = bounds.asked(request, parameters.get("at_least"))

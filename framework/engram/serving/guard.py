@@ -72,14 +72,11 @@ class Guard:
 
         return guarded
 
-    def check(self, request: Request, asked: Guarded, key: str) -> Principal | None:
-        """Who sends or asks this for the entity of that key; None when nobody is asked who they are.
-
-        Raises `Denied` when they may not.
-        """
-        principal: Principal | None = request.state.principal
+    def check(self, principal: Principal | None, asked: Guarded, key: str) -> None:
+        """Raises `Denied` when the principal may not send or ask this for the entity of that key; None, when nobody is
+        asked who they are, may."""
         if principal is None or asked.authorize(principal, key):
-            return principal
+            return
         name = asked.__engram__.name
         if not asked.says_who():
             raise Denied(f"{name} does not say who may: give its class an authorize=, such as allow.owner.")

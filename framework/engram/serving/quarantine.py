@@ -183,9 +183,8 @@ class QuarantineDoor:
             )
         try:
             command = self._codec.decode_command(row.command, row.version, row.body.encode())
-            body = self._codec.encode_body(command)
+            body = self._codec.encode_command(command)
             version = self._codec.version_of(type(command))
-            self._codec.decode_command(row.command, version, body)
         except Corrupt as problem:
             raise Misuse(
                 f"{row.command} at {position} cannot be read any more: {problem}. Send what it should be, and drop "

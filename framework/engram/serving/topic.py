@@ -167,7 +167,7 @@ class AnswerTopic(Topic):
         if gap or not self._is_latest(changed):
             what = b"answer" if changed.kind == "answer" else b"refused"
             more = b',"gap":true' if gap else b""
-            data = b'{"%s":%s,"position":"%s"%s}' % (what, changed.body, str(position).encode(), more)
+            data = b'{"%s":%s,"position":"%s"%s}' % (what, changed.body, position.written(), more)
             # With a checksum of the answer, so that the same is not told twice.
             self._add(f"{position}{MARK}{_checksum(changed.body)}", changed.kind, changed.body, data)
         elif not self._kept:

@@ -57,7 +57,7 @@ class RowChecker:
         # Decoded from what was read, and encoded anew: what goes into the log is what a gateway would have put there.
         command = self._codec.decode_command(name, written, (body or "{}").encode())
         key = self._keys.checked(key or "", type(command))
-        encoded = self._codec.encode_body(command)
+        encoded = self._codec.encode_command(command)
         if len(encoded) + len(key) > RECORD_BYTES:
             raise Misuse(f"it has {len(encoded):,} bytes, and a record of the log holds {RECORD_BYTES:,}")
         return Checked(partition_of(key, self._partitions), name, str(own), key, encoded, "")
