@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import selectors
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -34,6 +35,14 @@ _words.addHandler(logging.NullHandler())
 # These tell passwords when somebody wants to know it all.
 for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
     logging.getLogger(_name).addFilter(lambda record: record.levelno > logging.DEBUG)
+
+
+class _Selector(selectors.DefaultSelector):
+    """kafka-python takes a socket out after each wait, and asks before the next one whether it is there. The standard
+    library's answer names both ends of the socket, twice, in an error that nobody reads: a tenth of an append."""
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._fd_to_key[fileobj.fileno()]  # type: ignore[attr-defined,no-any-return]  # what its own get_key reads
 
 
 def admin(settings: KafkaSettings) -> KafkaAdminClient:
@@ -95,7 +104,12 @@ def _start(client: Callable[..., T], settings: KafkaSettings, foreign: tuple[str
         with _listening() as tried:
             try:
                 return _made(
-                    client, bootstrap_servers=list(settings.servers), bootstrap_timeout_ms=time_ms, **more, **options
+                    client,
+                    bootstrap_servers=list(settings.servers),
+                    bootstrap_timeout_ms=time_ms,
+                    selector=_Selector,
+                    **more,
+                    **options,
                 )
             except errors.KafkaTimeoutError as problem:
                 # The client keeps to itself why it did not come to anything.
