@@ -192,7 +192,7 @@ def test_a_batch_that_is_large_when_unpacked_is_read_in_pieces(kafka: Brokers, n
 
 # Mistakes
 
-HAS = "app counters has no command named 'nope' (it has: add, fail)"
+HAS = "app counters has no command named 'nope' (it has: add, fail, mark)"
 MISTAKES = {
     "no name": ({"name": None}, "it has no header `name`: write the command's name there"),
     "an unknown name": ({"name": "nope"}, HAS),

@@ -57,7 +57,7 @@ def test_a_name_that_is_like_no_other_gets_the_list(counters: RunningApp):
     """Without a near miss the problem lists what there is."""
     problem = _problem(_post(counters, "/api/counters/counter/commands/xyz"))
 
-    assert problem["detail"] == "There is no command named 'xyz'. There are: add, fail."
+    assert problem["detail"] == "There is no command named 'xyz'. There are: add, fail, mark."
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/api/counters/counter", "/api/counters/counter/comands/add", "/apis"])
