@@ -16,6 +16,7 @@ from engram.errors import Corrupt, Misuse, Unavailable
 from engram.log.base import Entry
 from engram.log.open import open_log
 from engram.log.sqlite import SqliteLog
+from engram.log.wake import WakeFolder
 from engram.model.effects import OutEvent
 from engram.testing import LogConformance
 
@@ -253,6 +254,45 @@ def test_a_pipe_is_not_taken_for_a_dead_one_before_it_is_open(log, path, monkeyp
     watch.close()
     assert awake
     assert log.end(0) == 2
+
+
+def test_who_comes_is_woken_however_long_nobody_has_come(log, path):
+    """Whether the folder of pipes has changed a moment ago or long ago, which is when it is not looked into again."""
+    other = SqliteLog(path, "app")
+    first = log.watch()
+    wake = path.with_name("log.db-wake")
+    woken = []
+    for age_s in (0, 3600, 0, 3600, 0, 0, 0):
+        if age_s:
+            os.utime(wake, times=(0, wake.stat().st_mtime - age_s))
+        log.append([entry()])
+        log.append([entry()])
+        late = other.watch()
+        first.clear()
+        log.append([entry()])
+        woken.append([bool(select.select([watch], [], [], 10)[0]) for watch in (late, first)])
+        late.close()
+        log.append([entry()])
+    first.close()
+    other.close()
+    assert woken == [[True, True]] * 7
+
+
+def test_a_folder_that_has_not_changed_is_not_looked_into(log, path, monkeypatch):
+    """To look who is there takes longer than to wake them."""
+    watch = log.watch()
+    wake = path.with_name("log.db-wake")
+    os.utime(wake, times=(0, wake.stat().st_mtime - 3600))
+    log.append([entry()])
+    looked = []
+    monkeypatch.setattr(WakeFolder, "_wake_others", lambda *_: looked.append(1))
+    for _ in range(3):
+        log.append([entry()])
+    watch.clear()
+    log.append([entry()])
+    awake = bool(select.select([watch], [], [], 10)[0])
+    watch.close()
+    assert (looked, awake) == ([], True)
 
 
 def test_a_full_pipe_does_not_hold_up_a_writer(log, path):

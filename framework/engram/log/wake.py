@@ -11,10 +11,15 @@ import errno
 import os
 import secrets
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from engram.log.memory import drain
+
+# A folder's time of change is told in steps of some milliseconds: what comes after it within the same step cannot be
+# told from what was there before. From this long after it on, whatever comes changes it.
+_STEP_NS = 100_000_000
 
 
 class WakeFolder:
@@ -23,6 +28,7 @@ class WakeFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pipes: dict[str, int] = {}
+        self._seen = 0  # when the folder had changed last, as it was looked into; 0 if it is to be looked into anyway
         self._lock = threading.Lock()
 
     def join(self) -> Wake:
@@ -41,14 +47,27 @@ class WakeFolder:
             known = set(self._pipes)
             for name in known:
                 self._wake(name)
-            try:
-                names = {path.name for path in self._folder.iterdir() if not path.name.startswith(".")}
-            except FileNotFoundError:
-                names = set()
-            for gone in self._pipes.keys() - names:
-                os.close(self._pipes.pop(gone))
-            for name in names - known:
-                self._wake(name)
+            changed = self._changed()
+            if not changed or changed != self._seen:
+                self._seen = changed if time.time_ns() - changed > _STEP_NS else 0
+                self._wake_others(known)
+
+    def _changed(self) -> int:
+        """When somebody has come or gone last; 0 if there is nobody."""
+        try:
+            return self._folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def _wake_others(self, known: set[str]) -> None:
+        try:
+            names = {path.name for path in self._folder.iterdir() if not path.name.startswith(".")}
+        except FileNotFoundError:
+            names = set()
+        for gone in self._pipes.keys() - names:
+            os.close(self._pipes.pop(gone))
+        for name in names - known:
+            self._wake(name)
 
     def close(self) -> None:
         with self._lock:
