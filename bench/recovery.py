@@ -15,6 +15,7 @@ from engram.shard.shard import Shard
 from engram.snapshots.files import FileSnapshots
 from engram.testing.silence import Silence
 
+from bench.quiet import errors_only
 from bench.workload import app
 
 _DEADLINE_S = 120.0
@@ -72,6 +73,7 @@ def _take(line: Connection, url: str, folder: Path) -> None:
 
 
 def _shard(url: str, folder: Path) -> Shard:
+    errors_only()
     return Shard(
         app,
         number=0,

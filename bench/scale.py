@@ -35,6 +35,7 @@ from engram.shard.shard import Shard
 from engram.snapshots.memory import MemorySnapshots
 from engram.testing.silence import Silence
 
+from bench.quiet import errors_only
 from bench.result import Aim, Result, Row
 from bench.shards import shards
 from bench.workload import BATCH, Bare, Sender, Sent, app, bare_texts, every_tweet, traffic
@@ -136,6 +137,7 @@ def _bare(line: Connection, count: int) -> None:
 
 
 def _engram(line: Connection, count: int) -> None:
+    errors_only()
     with tempfile.TemporaryDirectory(prefix="engram-bench-") as folder, closing(_Shard(app, Path(folder))) as shard:
         before = _resident()
         # Another process writes the log: what it needs for that is not the shard's.
@@ -162,6 +164,7 @@ def _fill(folder: Path, count: int) -> None:
 
 
 def _sized(line: Connection, size: int) -> None:
+    errors_only()
     shelves = min(max(1_000_000 // size, 10), 1000)
     sequence = itertools.count(1)
 

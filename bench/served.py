@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +24,8 @@ from engram.serving.transport import ZmqTransport
 from engram.shard.garbage import collect_rarely
 from engram.shard.policy import Policy
 from engram.spark.task import ShardSpec
+
+from bench.quiet import errors_only
 
 _START_S = 60.0
 
@@ -82,9 +83,14 @@ def _spec(reference: str, url: str, folder: str, registry: Registry) -> ShardSpe
         copy=f"{folder}/copy",
         shards=1,
         registry=registry.address,
-        connect=partial(ZmqTransport, keys=None),
+        connect=_connect,
         policy=Policy(),
     )
+
+
+def _connect(registry: str) -> ZmqTransport:
+    errors_only()  # a task has set up its log lines just before
+    return ZmqTransport(registry)
 
 
 def _run(spec: ShardSpec) -> None:

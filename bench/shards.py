@@ -25,6 +25,7 @@ from engram.snapshots.files import FileSnapshots
 from engram.testing.silence import Silence
 from engram.worker import take_short_turns
 
+from bench.quiet import errors_only
 from bench.workload import app
 
 
@@ -155,6 +156,7 @@ def shards(url: str, count: int, folder: Path) -> Iterator[Shards]:
 
 
 def _run(line: Connection, url: str, folder: Path, told: _Told, *, number: int, count: int) -> None:
+    errors_only()
     log = open_log(url, app.name)
     partitions = range(number, log.partitions, count)
     shard = Shard(
