@@ -37,6 +37,7 @@ REPETITIONS = 3
 SECONDS = 2.0
 BATCH = 1000
 BATCHES = 40
+AT_ONCE = 4  # batches under way
 TWEETS = 10_000
 COMMANDS = 6400  # different ones, over and over
 _START_S = 60.0
@@ -47,6 +48,7 @@ _KINDS = {
     "the framework (FastAPI, Starlette)": ("starlette/", "fastapi/"),
     "the guard": ("serving/guard", "serving/access"),
     "parameters and responses": ("serving/parameters", "serving/bounds", "model/token", "model/sealed"),
+    "bodies and replies of commands": ("serving/command_routes", "serving/batch"),
     "the way into the log": ("serving/commands.py", "log/group", "codec/", "log/partitioner", "model/keys"),
     "replies from the shard": ("serving/awaited", "serving/gathering", "serving/router", "serving/wire", "zmq/"),
     "the rest of Engram": ("engram/",),
@@ -58,6 +60,7 @@ def measure() -> Result:
     rng = random.Random(11)
     commands = list(traffic(rng, COMMANDS, tweets=TWEETS))
     singles = [_single(command) for command in commands]
+    batch = [_batch(commands[:BATCH])]
     bare = [request(f"/bare/{name}?key={key}", json.dumps(body).encode()) for name, key, body in commands]
     rates: dict[str, list[float]] = {}
 
@@ -69,17 +72,23 @@ def measure() -> Result:
             for count in CONNECTIONS:
                 note(_bare_case(count), rate(plain, bare, connections=count, seconds=SECONDS))
                 note(_single_case(count), rate(line.url, singles, connections=count, seconds=SECONDS))
-            batches = rate(line.url, [_batch(commands[:BATCH])], connections=4, seconds=SECONDS / 2)
+            batches = rate(line.url, batch, connections=AT_ONCE, seconds=SECONDS / 2)
             note(f"engram, batches of {BATCH:,}, bare requests", BATCH * batches)
             sent = uvloop.run(_by_client(line.url, commands))
             note(f"engram, batches of {BATCH:,} by send_many of the Python client", sent)
             sent = uvloop.run(_one_by_one(line.url, commands))
             note("engram, single commands by send of the Python client", sent)
-        shares = line.shares(lambda: rate(line.url, singles, connections=CONNECTIONS[-1], seconds=SECONDS))
+        shares = {
+            "single commands": line.shares(
+                lambda: rate(line.url, singles, connections=CONNECTIONS[-1], seconds=SECONDS)
+            ),
+            "batches": line.shares(lambda: rate(line.url, batch, connections=AT_ONCE, seconds=SECONDS)),
+        }
     result = Result(f"Gateway: {PARTITIONS} partitions, one shard, {REPETITIONS} repetitions")
     result.rows += [Row.of(case, found, "commands/s") for case, found in rates.items()]
-    for kind, share in shares.items():
-        result.rows.append(Row.of(f"gateway, single commands: {kind}", [100 * share], "% of its time"))
+    for of, kinds in shares.items():
+        for kind, share in kinds.items():
+            result.rows.append(Row.of(f"gateway, {of}: {kind}", [100 * share], "% of its time"))
     for count in CONNECTIONS:
         pairs = zip(rates[_single_case(count)], rates[_bare_case(count)], strict=True)
         ratio = round(statistics.median(ours / theirs for ours, theirs in pairs), 3)
@@ -112,10 +121,10 @@ async def _by_client(url: str, commands: list[Sent]) -> float:
         started = time.perf_counter()
 
         async def send() -> None:
-            for _ in range(BATCHES // 4):
+            for _ in range(BATCHES // AT_ONCE):
                 assert set(await client.send_many(made)) == {None}
 
-        await asyncio.gather(*(send() for _ in range(4)))
+        await asyncio.gather(*(send() for _ in range(AT_ONCE)))
         return BATCH * BATCHES / (time.perf_counter() - started)
 
 
