@@ -135,6 +135,21 @@ def test_a_keeper_that_is_told_to_end_leaves_nothing(processes: Processes, numbe
         processes.code("sleeper")
 
 
+def test_what_is_left_of_a_keeper_that_has_ended_can_be_ended(processes: Processes):
+    """Also when it was asked for something that it did not take any more."""
+    pid = processes.start("sleeper", ["sleep", "600"], processes.folder / "log")
+    keeper = keeper_of(pid)
+    os.kill(keeper, signal.SIGTERM)
+    assert eventually(lambda: psutil.Process(keeper).status() == psutil.STATUS_ZOMBIE)
+    with pytest.raises(Unavailable, match="keeper of the brokers ended"):
+        processes.code("sleeper")
+    processes.end()
+    processes.end()
+
+    assert running([pid, keeper]) == []
+    assert not processes.folder.exists()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot tie a process to the one that started it")
 def test_a_killed_keeper_takes_its_processes_along(processes: Processes):
     """After SIGKILL of the keeper its processes are gone too, and the next keeper removes the folder."""

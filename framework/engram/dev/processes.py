@@ -56,6 +56,8 @@ class Processes:
             except subprocess.TimeoutExpired:
                 self._keeper.kill()
                 self._keeper.communicate()
+            except BrokenPipeError:  # it has ended, and what it was asked last is still to be written
+                self._keeper.communicate()
 
     def _ask(self, **request: Any) -> Any:
         with self._lock:
