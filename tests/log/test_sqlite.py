@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from engram.codec.record import Kind, Origin
@@ -16,7 +17,6 @@ from engram.errors import Corrupt, Misuse, Unavailable
 from engram.log.base import Entry
 from engram.log.open import open_log
 from engram.log.sqlite import SqliteLog
-from engram.log.wake import WakeFolder
 from engram.model.effects import OutEvent
 from engram.testing import LogConformance
 
@@ -285,7 +285,13 @@ def test_a_folder_that_has_not_changed_is_not_looked_into(log, path, monkeypatch
     os.utime(wake, times=(0, wake.stat().st_mtime - 3600))
     log.append([entry()])
     looked = []
-    monkeypatch.setattr(WakeFolder, "_wake_others", lambda *_: looked.append(1))
+    real_iterdir = Path.iterdir
+
+    def iterdir(folder):
+        looked.append(folder)
+        return real_iterdir(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
     for _ in range(3):
         log.append([entry()])
     watch.clear()

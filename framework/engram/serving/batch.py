@@ -66,27 +66,24 @@ class BatchReader:
             id_ = None if batch is None else CommandId(f"{batch.session}.{place}", batch.sequence)
             try:
                 found.append(self._read(entry, id_, principal, guard))
+            except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+                found.append(problem_content(422, "invalid_fields", f"The entry does not fit: {problem}."))
+            except ValidationError as problem:
+                found.append(validation_content(problem))
             except Denied as problem:
                 found.append(error_content(guard.refusal(problem, request)))
+            except EngramError as problem:
+                found.append(error_content(problem))
         return found
 
     def _read(
         self, raw: msgspec.Raw, id_: CommandId | None, principal: Principal | None, guard: Guard
     ) -> Given | Problem:
-        try:
-            entry = _entry(raw)
-            cls = self._commands.get(entry.command)
-            if cls is None:
-                return unknown_content("command", entry.command, list(self._commands))
-            command = cls.__pydantic_validator__.validate_json(bytes(entry.body))
-            key = self._checked_key(entry.key, cls)
-            guard.check(principal, command, key)
-            return Given(key, command, id_, checked_idempotency_key(entry.idempotency_key, principal))
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            return problem_content(422, "invalid_fields", f"The entry does not fit: {problem}.")
-        except ValidationError as problem:
-            return validation_content(problem)
-        except Denied:
-            raise
-        except EngramError as problem:
-            return error_content(problem)
+        entry = _entry(raw)
+        cls = self._commands.get(entry.command)
+        if cls is None:
+            return unknown_content("command", entry.command, list(self._commands))
+        command = cls.__pydantic_validator__.validate_json(bytes(entry.body))
+        key = self._checked_key(entry.key, cls)
+        guard.check(principal, command, key)
+        return Given(key, command, id_, checked_idempotency_key(entry.idempotency_key, principal))

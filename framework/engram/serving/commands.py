@@ -83,6 +83,7 @@ class CommandsDoor:
         self._free: deque[CommandId] = deque()
         self._sessions = 0
         self.checked_key = Keys(codec.app).checked
+        """The key of the entity that a command or query of this type is for; what is shared has one of its own."""
 
     async def submit(self, commands: Sequence[Given]) -> list[Position | EngramError]:
         """Returns once they are durable, with the position of each, or why it was not logged."""

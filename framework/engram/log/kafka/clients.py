@@ -39,7 +39,7 @@ for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.pars
 
 class _Selector(selectors.DefaultSelector):
     """kafka-python takes a socket out after each wait, and asks before the next one whether it is there. The standard
-    library's answer names both ends of the socket, twice, in an error that nobody reads: a tenth of an append."""
+    library's answer names both ends of the socket, twice, in an error that nobody reads: 0.03 ms of each append."""
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
         return self._fd_to_key[fileobj.fileno()]  # type: ignore[attr-defined,no-any-return]  # what its own get_key reads
