@@ -18,7 +18,8 @@ from rich.table import Table
 from bench.plot import plot
 
 FOLDER = Path(__file__).parent / "results"
-_PACKAGES = ("engram", "pydantic", "msgspec", "pyspark", "kafka-python", "fastapi", "uvicorn")
+_OURS = ("engram", "pydantic", "msgspec", "pyspark", "kafka-python", "fastapi", "uvicorn")
+_PACKAGES = (*_OURS, "redis", "eventsourcing", "confluent-kafka")
 
 
 @dataclass(frozen=True)
